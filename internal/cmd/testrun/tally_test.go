@@ -1,0 +1,167 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The streams in testdata were written by go test -json on packages made for it;
+// cut.jsonl is the beginning of good.jsonl.
+func TestTally(t *testing.T) {
+	tests := []struct {
+		stream   string
+		counts   string
+		last     string
+		problems []string // a part of each, in order
+		shown    []string
+		hidden   []string
+	}{
+		{
+			stream: "good",
+			counts: "3 passed, 0 failed, 4 skipped",
+			last:   "ran 3, NOT RUN 4: nats, pg17, pg18, sqlserver",
+			shown: []string{"ok    example.com/rec/good ", "3 passed, 4 not run",
+				"NOT RUN: nats: OUTWARD_TEST_NATS_URL is not set\n", "NOT RUN: pg17, sqlserver: their addresses are not set\n"},
+			hidden: []string{"said and not shown", "=== RUN"},
+		},
+		{
+			stream:   "bad",
+			counts:   "3 passed, 2 failed, 0 skipped",
+			last:     "ran 5, NOT RUN 0",
+			problems: []string{"2 failed"},
+			shown:    []string{"FAIL  example.com/rec/bad ", "two is wrong", "the parent is wrong"},
+			hidden:   []string{"said and not shown", "=== RUN"},
+		},
+		{
+			stream:   "silent",
+			counts:   "1 passed, 0 failed, 2 skipped",
+			last:     "ran 1, NOT RUN 0",
+			problems: []string{"silent.TestSilent was skipped and does not say", "silent.TestMute was skipped and does not say"},
+		},
+		{
+			stream:   "panics",
+			counts:   "1 passed, 1 failed, 0 skipped",
+			last:     "ran 2, NOT RUN 0",
+			problems: []string{"1 failed"},
+			shown:    []string{"panic: in a goroutine", "x_test.go:9", "(it did not finish)"},
+		},
+		{
+			stream:   "slow",
+			counts:   "1 passed, 1 failed, 0 skipped",
+			last:     "ran 2, NOT RUN 0",
+			problems: []string{"1 failed"},
+			shown:    []string{"panic: test timed out after 1s", "TestForEver/below (1s)", "(it did not finish)"},
+		},
+		{
+			stream:   "broken",
+			counts:   "0 passed, 1 failed, 0 skipped",
+			last:     "ran 1, NOT RUN 0",
+			problems: []string{"1 failed"},
+			shown:    []string{"undefined: undefinedFunction", "FAIL  example.com/rec/broken ", "(it does not build)"},
+		},
+		{
+			stream:   "exits",
+			counts:   "1 passed, 1 failed, 0 skipped",
+			last:     "ran 2, NOT RUN 0",
+			problems: []string{"1 failed"},
+			shown:    []string{"FAIL  example.com/rec/exits "},
+		},
+		{
+			stream:   "cut",
+			counts:   "1 passed, 1 failed, 0 skipped",
+			last:     "ran 2, NOT RUN 0",
+			problems: []string{"1 failed"},
+			shown:    []string{"FAIL  example.com/rec/good ", "(it did not finish)"},
+		},
+		{
+			stream:   "none",
+			counts:   "0 passed, 0 failed, 0 skipped",
+			last:     "ran 0, NOT RUN 0",
+			problems: []string{"no test ran"},
+			hidden:   []string{"example.com"},
+		},
+		{
+			stream: "all", // good, bad, silent and broken in one run, two packages at a time
+			counts: "7 passed, 3 failed, 6 skipped",
+			last:   "ran 10, NOT RUN 4: nats, pg17, pg18, sqlserver",
+			problems: []string{"3 failed", "silent.TestSilent was skipped", "silent.TestMute was skipped",
+				"pg17 is required and 2 of its tests were not run"},
+			shown: []string{"ok    example.com/rec/good ", "FAIL  example.com/rec/bad ", "ok    example.com/rec/silent ", "FAIL  example.com/rec/broken "},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.stream, func(t *testing.T) {
+			f, err := os.Open(filepath.Join("testdata", tt.stream+".jsonl"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			var out strings.Builder
+			ta := newTally(&out)
+			if err := ta.read(f); err != nil {
+				t.Fatal(err)
+			}
+			required := []string{"pg15"}
+			if tt.stream == "all" {
+				required = append(required, "pg17")
+			}
+			counts, last := ta.summary()
+			if counts != tt.counts || last != tt.last {
+				t.Errorf("summary:\n%s\n%s\nwant:\n%s\n%s", counts, last, tt.counts, tt.last)
+			}
+			problems := ta.problems(required)
+			if len(problems) != len(tt.problems) {
+				t.Errorf("problems %q, want %q", problems, tt.problems)
+			} else {
+				for i, p := range problems {
+					if !strings.Contains(p, tt.problems[i]) {
+						t.Errorf("problem %q, want %q in it", p, tt.problems[i])
+					}
+				}
+			}
+			for _, s := range tt.shown {
+				if !strings.Contains(out.String(), s) {
+					t.Errorf("the output lacks %q", s)
+				}
+			}
+			for _, s := range tt.hidden {
+				if strings.Contains(out.String(), s) {
+					t.Errorf("the output has %q", s)
+				}
+			}
+			if t.Failed() {
+				t.Log(out.String())
+			}
+		})
+	}
+}
+
+func TestTallyReadError(t *testing.T) {
+	r, w := io.Pipe()
+	go w.CloseWithError(errors.New("the pipe broke"))
+	if err := newTally(io.Discard).read(r); err == nil || !strings.Contains(err.Error(), "the pipe broke") {
+		t.Errorf("read: %v", err)
+	}
+}
+
+func TestMissing(t *testing.T) {
+	for line, want := range map[string]string{
+		"    x_test.go:9: NOT RUN: pg17: not set\n":          "pg17",
+		"        x_test.go:9: NOT RUN: pg17, nats : why\n":   "pg17|nats",
+		"NOT RUN: mysql: printed\n":                          "mysql",
+		"    x_test.go:9: the other one was NOT RUN: pg17\n": "",
+		"    x_test.go:9: NOT RUN: \n":                       "",
+		"    x_test.go:9: not today\n":                       "",
+	} {
+		names, _ := missing([]string{"=== RUN   TestX\n", line, "--- SKIP: TestX (0.00s)\n"})
+		if got := strings.Join(names, "|"); got != want {
+			t.Errorf("%q: %q, want %q", line, got, want)
+		}
+	}
+}
