@@ -35,7 +35,7 @@ func using(t T) {
 		gate, lock := files(t)
 		take(t, gate, false)
 		take(t, lock, false)
-		release(gate)
+		release(t, gate)
 		held.lock = lock
 		mark(t, true)
 	}
@@ -45,7 +45,7 @@ func using(t T) {
 		defer held.Unlock()
 		if held.users--; held.users == 0 {
 			mark(t, false)
-			release(held.lock)
+			release(t, held.lock)
 		}
 	})
 }
@@ -70,8 +70,8 @@ func alone(t T) {
 		defer held.Unlock()
 		mark(t, false)
 		held.alone = false
-		release(held.lock)
-		release(held.gate)
+		release(t, held.lock)
+		release(t, held.gate)
 	})
 }
 
@@ -106,4 +106,9 @@ func take(t T, f *os.File, exclusive bool) {
 }
 
 // release closes f, and that gives up the lock.
-func release(f *os.File) { f.Close() }
+func release(t T, f *os.File) {
+	t.Helper()
+	if err := f.Close(); err != nil {
+		t.Fatalf("testservers: give up the lock: %v", err)
+	}
+}

@@ -126,7 +126,7 @@ func testrun(ctx context.Context, match string, packages []string, out io.Writer
 			read <- err
 		}()
 		err = goCommand(ctx, dir, sv.environ, w, append(args, packages...)...)
-		w.Close()
+		_ = w.Close() // of a pipe in memory: it has no error to give
 		if rerr := <-read; rerr != nil {
 			problems = append(problems, fmt.Sprintf("%s: %v", name, rerr))
 		}
@@ -137,7 +137,7 @@ func testrun(ctx context.Context, match string, packages []string, out io.Writer
 	if ctx.Err() != nil {
 		problems = append(problems, "stopped before the end: "+context.Cause(ctx).Error())
 	}
-	problems = append(problems, sv.down()...)
+	problems = append(problems, sv.down(context.WithoutCancel(ctx))...)
 	problems = append(problems, t.problems(required)...)
 
 	fmt.Fprintf(out, "\n%.0f s in all\n", time.Since(started).Seconds())
@@ -293,9 +293,10 @@ func (s *servers) given(name string) bool {
 
 // down stops the servers that up started, and brings back those it found running
 // if a test was ended while it had one killed or paused.
-func (s *servers) down() (problems []string) {
-	// The run may be over because its time or the user's patience is: this still happens.
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+// It has to happen as well when the run is over because its time, or the user's
+// patience, is.
+func (s *servers) down(ctx context.Context) (problems []string) {
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	for _, n := range s.started {
 		if err := s.call(ctx, nil, os.Stderr, "down", n); err != nil {

@@ -74,7 +74,7 @@ func TestServersStopsWhatItStarted(t *testing.T) {
 	if !slices.Equal(s.environ, want) {
 		t.Errorf("environment: %q, want %q", s.environ, want)
 	}
-	if p := s.down(); len(p) != 0 {
+	if p := s.down(t.Context()); len(p) != 0 {
 		t.Errorf("down: %q", p)
 	}
 	for name, up := range map[string]bool{"early": true, "raced": true, "mine": false} {
@@ -104,7 +104,7 @@ func TestServersBringsBack(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "killed")); err != nil {
 		t.Fatal(err)
 	}
-	if p := s.down(); len(p) != 2 {
+	if p := s.down(t.Context()); len(p) != 2 {
 		t.Errorf("down: %q, want a line for each", p)
 	}
 	if !isUp(dir, "killed") || !isUp(dir, "frozen") {

@@ -1,0 +1,39 @@
+# Every target with a text after ## is in the help.
+
+GO ?= go
+GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+export CGO_ENABLED = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help test unit lint build bench services-up services-down clean
+
+help: ## this text
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+test: ## every test of every module with -race, on real servers that it starts and stops; ARGS="-run X ./engine/..." for fewer
+	@mkdir -p bin
+	@$(GO) build -o bin/testrun ./internal/cmd/testrun
+	@exec bin/testrun $(ARGS)
+
+unit: ## the inner loop: the root module's tests that need no server
+	$(GO) test -race -short ./...
+
+lint: ## go vet, gofmt and golangci-lint (its first run builds it: a minute or two)
+	$(GO) vet ./...
+	@files=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$files" || { echo "gofmt wants to change:"; echo "$$files"; exit 1; }
+	$(GOLANGCI_LINT) run ./...
+
+build: ## bin/outward
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/outward ./cmd/outward
+
+bench: ## measure on running servers (make services-up)
+	eval "$$(scripts/services env)" && cd bench && $(GO) run .
+
+services-up: ## start the servers that the tests use, to keep them between runs
+	scripts/services up pg15 pg17 pg18 rabbitmq4
+
+services-down: ## stop every server that scripts/services runs
+	scripts/services down
+
+clean: ## delete what was built; scripts/services purge deletes the servers
+	rm -rf bin dist
