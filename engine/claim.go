@@ -1,0 +1,166 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// coalesce is the least time between two claims after a small one: a claim for
+// each single signal costs the database almost three times as much for the same
+// messages.
+const coalesce = 3 * time.Millisecond
+
+// blindIdle is how often a relay makes itself idle to ask for suspects when its
+// store can't tell whether there are any.
+const blindIdle = 30 * time.Second
+
+// claimLoop claims until ctx ends.
+func (r *Relay) claimLoop(ctx context.Context, w *work) {
+	beat := r.heartbeat("claim")
+	wait := r.opts.Poll.Min
+	for ctx.Err() == nil {
+		beat.touch()
+		if !r.room() {
+			sleep(ctx, time.Second, w.free)
+			continue
+		}
+		t, err := r.takeTicket(ctx)
+		if err != nil {
+			return
+		}
+		n, err := r.claim(ctx, t)
+		switch {
+		case ctx.Err() != nil:
+		case err != nil:
+			sleep(ctx, jitter(r.opts.Poll.Max))
+		case n == 0:
+			if r.sleepAwake(ctx, jitter(wait)) {
+				wait = r.opts.Poll.Min
+			} else {
+				wait = min(2*wait, r.opts.Poll.Max)
+			}
+		case n < r.opts.Batch/10:
+			wait = r.opts.Poll.Min
+			sleep(ctx, coalesce)
+		default:
+			wait = r.opts.Poll.Min
+		}
+	}
+}
+
+// sleepAwake waits for d or for a signal that there is work, and reports whether
+// there was one.
+func (r *Relay) sleepAwake(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-r.wake:
+		return true
+	}
+	return false
+}
+
+// room reports whether a claim makes sense now.
+func (r *Relay) room() bool {
+	r.lock()
+	defer r.unlock()
+	return r.pausesKnown && r.attached < r.opts.InFlight && !r.allPaused()
+}
+
+func (r *Relay) takeTicket(ctx context.Context) (*ticket, error) {
+	wantAlone := time.Since(r.lastAlone) > blindIdle
+	if r.suspects != nil {
+		wantAlone = r.suspects.Suspects()
+	}
+	return r.gate.enter(ctx, wantAlone)
+}
+
+// claim makes one claim and takes in hand what it brings.
+func (r *Relay) claim(ctx context.Context, t *ticket) (int, error) {
+	r.lock()
+	req := ClaimRequest{Worker: r.opts.Worker, Limit: r.opts.Batch, Lease: r.opts.Lease, Idle: t.alone}
+	req.Paused, req.PausedFor = r.pausedTopics()
+	r.unlock()
+	if t.alone {
+		r.lastAlone = time.Now()
+	}
+
+	began := time.Now()
+	// A claim that took longer than its lease would be worth nothing.
+	claimCtx, cancel := context.WithTimeout(ctx, r.opts.Lease)
+	rows, err := r.store.Claim(claimCtx, req)
+	cancel()
+	took := time.Since(began)
+	if err != nil {
+		t.leave()
+		if ctx.Err() == nil {
+			r.storeFailed("claim", err)
+		}
+		return 0, err
+	}
+	r.storeAnswered("claim")
+	if f := r.opts.Hooks.Claimed; f != nil {
+		f(len(rows), took)
+	}
+	suspects := false
+	for i := range rows {
+		suspects = suspects || rows[i].Company > 0
+	}
+	maySend := t.decide(suspects)
+	if len(rows) == 0 {
+		t.leave()
+		return 0, nil
+	}
+	r.lock()
+	defer r.unlock()
+	r.admit(&batch{ticket: t, claimed: began, renewed: began}, rows, maySend)
+	return len(rows), nil
+}
+
+// admit takes claimed rows in hand and starts them on their way.
+func (r *Relay) admit(b *batch, rows []Claimed, maySend bool) {
+	items := make([]item, len(rows))
+	b.items = make([]*item, len(rows))
+	b.unanswered, b.open, b.attached = len(rows), len(rows), len(rows)
+	r.batches[b] = struct{}{}
+	r.attached++
+	runs := map[string]*run{}
+	var order []*run
+	for n := range rows {
+		i := &items[n]
+		b.items[n] = i
+		i.Claimed, i.batch = rows[n], b
+		if i.Key != "" && !r.opts.Unordered {
+			key := runs[i.Key]
+			if key == nil {
+				key = &run{}
+				runs[i.Key] = key
+				order = append(order, key)
+			}
+			i.run = key
+			key.items = append(key.items, i)
+		}
+	}
+	if !maySend {
+		for _, i := range b.items {
+			r.answer(i, Release(i.Receipt))
+		}
+		return
+	}
+	touched := map[*destination]struct{}{}
+	for n := range b.items {
+		if i := b.items[n]; i.run == nil && r.offer(b.items[n:n+1]) {
+			touched[i.dest] = struct{}{}
+		}
+	}
+	for _, n := range order {
+		if d := r.advance(n); d != nil {
+			touched[d] = struct{}{}
+		}
+	}
+	for d := range touched {
+		r.pump(d)
+	}
+}

@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"context"
+	"time"
+)
+
+// keepLoop looks after what is in hand: it renews leases, takes slow messages out
+// of their lanes, and gives up places in a queue that does not move.
+func (r *Relay) keepLoop(w *work) {
+	beat := r.heartbeat("keep")
+	every := min(max(min(r.opts.Lease/12, r.opts.Delivery.DetachAfter/4), 10*time.Millisecond), 250*time.Millisecond)
+	for w.ctx.Err() == nil {
+		beat.touch()
+		sleep(w.ctx, every)
+		r.shed(time.Now())
+		r.renew(w)
+	}
+}
+
+// shed takes what is slow out of the way of what is not.
+func (r *Relay) shed(now time.Time) {
+	r.lock()
+	defer r.unlock()
+	for b := range r.batches {
+		if b.unanswered == 0 {
+			continue
+		}
+		for _, i := range b.items {
+			limit := r.delivery(i).DetachAfter
+			switch i.state {
+			case itemQueued:
+				if now.Sub(b.claimed) >= limit {
+					i.dest.congested = true
+					r.putOff(i)
+				}
+			case itemSent:
+				if !i.detached && !i.leaving && now.Sub(i.sent) >= limit {
+					r.leave(i)
+				}
+			case itemWaiting:
+				// A long run of one key, sent message by message, must not keep the other
+				// keys of its lane waiting either: it goes on with the next claim.
+				if i.run != nil && now.Sub(b.claimed) >= limit {
+					r.closeRun(i.run)
+				}
+			}
+		}
+	}
+}
+
+// leave detaches a slow message, and with it all of its key that is out with it.
+func (r *Relay) leave(i *item) {
+	unit := []*item{i}
+	if i.run != nil {
+		unit = i.run.items
+	}
+	for _, j := range unit {
+		if j.state != itemSent || j.detached || j.leaving {
+			continue
+		}
+		j.leaving = true
+		r.outcomes = append(r.outcomes, outcome{j, Detach(j.Receipt, r.opts.Lease)})
+	}
+	r.closeRun(i.run)
+	if r.work != nil {
+		signal(r.work.settle)
+	}
+}
+
+// renew extends every lease that is a third over, in one call.
+func (r *Relay) renew(w *work) {
+	r.lock()
+	due := false
+	now := time.Now()
+	third := r.opts.Lease / 3
+	for b := range r.batches {
+		due = due || now.Sub(b.renewed) >= third
+	}
+	var items []*item
+	var receipts []Receipt
+	if due {
+		for b := range r.batches {
+			for _, i := range b.items {
+				if i.state != itemDone && now.Sub(r.leaseEnd(i).Add(-r.opts.Lease)) >= third/2 {
+					items = append(items, i)
+					receipts = append(receipts, i.Receipt)
+				}
+			}
+		}
+	}
+	r.unlock()
+	if len(items) == 0 {
+		return
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(w.ctx, r.opts.SettleTimeout)
+	lost, err := r.store.Extend(ctx, receipts, r.opts.Lease)
+	cancel()
+	if err != nil {
+		if w.ctx.Err() == nil {
+			r.storeFailed("extend", err)
+		}
+		return
+	}
+	r.storeAnswered("extend")
+	gone := make(map[Receipt]struct{}, len(lost))
+	for _, receipt := range lost {
+		gone[receipt] = struct{}{}
+	}
+	r.lock()
+	defer r.unlock()
+	n := 0
+	for _, i := range items {
+		if i.state == itemDone {
+			continue
+		}
+		if _, isLost := gone[i.Receipt]; !isLost {
+			if i.detached {
+				i.kept = began
+			} else {
+				i.batch.renewed = began
+			}
+			continue
+		}
+		n++
+		r.lose(i)
+	}
+	r.tellLost(n, "extend")
+}
+
+// lose stops work on a message whose lease is gone. What is sent already can't be
+// called back: its outcome is still awaited, and settled in vain.
+func (r *Relay) lose(i *item) {
+	switch i.state {
+	case itemWaiting, itemQueued:
+		r.done(i)
+		if i.run != nil {
+			r.dropRun(i.run)
+		}
+	}
+}
+
+// dropRun ends what was not sent of a run, without a word to the store.
+func (r *Relay) dropRun(n *run) {
+	n.closed = true
+	for _, i := range n.items {
+		if i.state == itemWaiting || i.state == itemQueued {
+			r.done(i)
+		}
+	}
+}
