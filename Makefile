@@ -21,7 +21,7 @@ unit: ## the inner loop: the root module's tests that need no server
 lint: ## go vet, gofmt and golangci-lint (its first run builds it: a minute or two)
 	$(GO) vet ./...
 	@files=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); test -z "$$files" || { echo "gofmt wants to change:"; echo "$$files"; exit 1; }
-	$(GOLANGCI_LINT) run ./...
+	@for m in $$(git ls-files --cached --others --exclude-standard 'go.mod' '*/go.mod'); do echo "# golangci-lint: $$m"; (cd $$(dirname $$m) && $(GOLANGCI_LINT) run ./...) || exit 1; done
 
 build: ## bin/outward
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/outward ./cmd/outward

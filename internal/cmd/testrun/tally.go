@@ -139,7 +139,7 @@ func (t *tally) finish(p *pkg, e event, suffix string) {
 		c := p.tests[name]
 		if c.outcome == "" { // a panic, a time-out, os.Exit
 			c.outcome = "fail"
-			c.output = append(c.output, "    (it did not finish)\n")
+			c.output = append(c.output, "--- FAIL: "+name+" (it did not finish)\n")
 		}
 		for up := p.above(name); up != nil; up = p.above(up.name) {
 			up.parent = true

@@ -49,14 +49,14 @@ func TestTally(t *testing.T) {
 			counts:   "1 passed, 1 failed, 0 skipped",
 			last:     "ran 2, NOT RUN 0",
 			problems: []string{"1 failed"},
-			shown:    []string{"panic: in a goroutine", "x_test.go:9", "(it did not finish)"},
+			shown:    []string{"panic: in a goroutine", "x_test.go:9", "--- FAIL: TestElsewhere (it did not finish)"},
 		},
 		{
 			stream:   "slow",
 			counts:   "1 passed, 1 failed, 0 skipped",
 			last:     "ran 2, NOT RUN 0",
 			problems: []string{"1 failed"},
-			shown:    []string{"panic: test timed out after 1s", "TestForEver/below (1s)", "(it did not finish)"},
+			shown:    []string{"panic: test timed out after 1s", "TestForEver/below (1s)", "--- FAIL: TestForEver/below (it did not finish)"},
 		},
 		{
 			stream:   "broken",
