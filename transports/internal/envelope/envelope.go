@@ -1,0 +1,135 @@
+// Package envelope is the one place that says how a message's metadata is
+// written on a wire: the names of headers, which of them nobody but Outward may
+// set, and how times look. docs/wire-format.md is the same for readers.
+package envelope
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/outward-dev/outward/engine"
+)
+
+// DefaultSource is the CloudEvents source of a transport that names none.
+const DefaultSource = "/outward"
+
+// CloudEvents attributes, by their own names. Each binding prefixes them in its
+// own way.
+const (
+	SpecVersion     = "specversion"
+	ID              = "id"
+	Source          = "source"
+	Type            = "type"
+	Time            = "time"
+	Subject         = "subject"
+	PartitionKey    = "partitionkey"
+	DataContentType = "datacontenttype"
+)
+
+// SpecVersionValue is the version of CloudEvents that is spoken.
+const SpecVersionValue = "1.0"
+
+// Headers of Outward's own, spelled the same on every transport.
+const (
+	Topic            = "outward-topic"
+	Key              = "outward-key"
+	AggregateType    = "outward-aggregate-type"
+	AggregateID      = "outward-aggregate-id"
+	AggregateVersion = "outward-aggregate-version"
+	CreatedAt        = "outward-created-at"
+	Resends          = "outward-resends"
+)
+
+// ownPrefix begins every header of Outward's own. The whole prefix is taken, so
+// that a header which a later version adds never meets a user's.
+const ownPrefix = "outward-"
+
+// TimeFormat is RFC 3339 in UTC with exactly six decimals: what the table keeps.
+const TimeFormat = "2006-01-02T15:04:05.000000Z"
+
+// FormatTime writes t as it stands in headers.
+func FormatTime(t time.Time) string { return t.UTC().Format(TimeFormat) }
+
+// attributes are the CloudEvents attributes that Outward sets or expresses
+// elsewhere. Others (dataschema, extensions) are the producer's to use.
+var attributes = map[string]bool{
+	SpecVersion: true, ID: true, Source: true, Type: true, Time: true,
+	Subject: true, PartitionKey: true, DataContentType: true,
+}
+
+// prefixes under which some CloudEvents binding writes attributes. All of them
+// are guarded on every transport, so that a bridge from one broker to another
+// can't be made to say something else about a message.
+var prefixes = []string{"cloudevents:", "cloudevents_", "ce_", "ce-"}
+
+// Reserved reports whether a header of this name is Outward's to set. Case makes
+// no difference: some readers fold it. A user's header of a reserved name is not
+// sent.
+func Reserved(name string) bool {
+	// Most names are none of these, and Reserved runs for every header of every
+	// message: look at the first letter before folding case.
+	if name == "" {
+		return false
+	}
+	switch name[0] {
+	case 'o', 'O', 'c', 'C':
+	default:
+		return false
+	}
+	lower := strings.ToLower(name)
+	if strings.HasPrefix(lower, ownPrefix) {
+		return true
+	}
+	for _, p := range prefixes {
+		if attribute, ok := strings.CutPrefix(lower, p); ok {
+			return attributes[attribute]
+		}
+	}
+	return false
+}
+
+// headers writes what every transport says in headers, and the user's headers,
+// through set. attribute is the binding's prefix for CloudEvents attributes.
+func headers(m *engine.Outgoing, source, attribute string, set func(name, value string)) {
+	for name, value := range m.Headers {
+		if !Reserved(name) {
+			set(name, value)
+		}
+	}
+	optional := func(name, value string) {
+		if value != "" {
+			set(name, value)
+		}
+	}
+	set(attribute+SpecVersion, SpecVersionValue)
+	set(attribute+ID, m.ID.String())
+	set(attribute+Source, source)
+	set(attribute+Type, m.Type)
+	if !m.OccurredAt.IsZero() {
+		set(attribute+Time, FormatTime(m.OccurredAt))
+	}
+	optional(attribute+Subject, m.AggregateID)
+	optional(attribute+PartitionKey, m.Key)
+	set(Topic, m.Topic)
+	optional(Key, m.Key)
+	optional(AggregateType, m.AggregateType)
+	optional(AggregateID, m.AggregateID)
+	if m.AggregateVersion != 0 {
+		set(AggregateVersion, strconv.FormatInt(m.AggregateVersion, 10))
+	}
+	if !m.CreatedAt.IsZero() {
+		set(CreatedAt, FormatTime(m.CreatedAt))
+	}
+	if m.Resends > 0 {
+		set(Resends, strconv.Itoa(m.Resends))
+	}
+}
+
+// contentType is the message's, or the default.
+func contentType(m *engine.Outgoing) string {
+	if m.ContentType == "" {
+		return engine.DefaultContentType
+	}
+	return m.ContentType
+}
