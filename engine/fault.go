@@ -67,7 +67,7 @@ const (
 	CodeTimeout    = "timeout"     // Unknown: no confirmation within the confirm timeout
 	CodeNoReport   = "no_report"   // Unknown: the transport returned without a word about the message
 	CodePanic      = "panic"       // Unknown: the transport panicked
-	CodeStopped    = "stopped"     // Transient, from a transport that keeps key order: not sent, since an earlier one of its key failed
+	CodeStopped    = "key_stopped" // Transient, from a transport that keeps key order: not sent, since an earlier one of its key failed
 )
 
 // Error returns class, code and detail on one line.

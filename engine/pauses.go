@@ -118,10 +118,11 @@ func (r *Relay) pauseFor(key string, f Fault) {
 // addPause takes note of a pause and parks what waits for its destination.
 func (r *Relay) addPause(p *pause) {
 	r.pauses[p.Destination] = p
+	as := p.Pause
 	r.later(func() {
-		r.log.Warn("paused", "destination", p.Destination, "by", p.By.Name, "class", p.Class.String(), "reason", p.By.Reason)
+		r.log.Warn("paused", "destination", as.Destination, "by", as.By.Name, "class", as.Class.String(), "reason", as.By.Reason)
 		if f := r.opts.Hooks.Paused; f != nil {
-			f(p.Pause)
+			f(as)
 		}
 	})
 	for _, d := range r.destinations {
@@ -143,10 +144,11 @@ func (r *Relay) addPause(p *pause) {
 // endPause forgets a pause that is over.
 func (r *Relay) endPause(p *pause) {
 	delete(r.pauses, p.Destination)
+	key := p.Destination
 	r.later(func() {
-		r.log.Info("resumed", "destination", p.Destination)
+		r.log.Info("resumed", "destination", key)
 		if f := r.opts.Hooks.Resumed; f != nil {
-			f(p.Destination)
+			f(key)
 		}
 	})
 	if r.work != nil {
@@ -193,7 +195,7 @@ func (r *Relay) refreshPauses(ctx context.Context) error {
 		}
 	}
 	r.unlock()
-	for _, p := range fresh {
+	for _, p := range fresh { // nobody else changes what is fresh
 		if err := r.operator.Pause(ctx, p.Pause); err != nil {
 			return err
 		}

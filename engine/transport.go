@@ -34,7 +34,8 @@ type TransportInfo struct {
 	// Kind is the client: "rabbitmq", "kafka", "nats", "webhook", "memory".
 	Kind string
 	// KeepsKeyOrder: within one call of Publish the transport itself stops a key at
-	// its first failure, so a run of a key may be handed over in one go. Without it
+	// its first failure, so a run of a key may be handed over in one go; what it did
+	// not send for that reason it reports as Transient with [CodeStopped]. Without it
 	// the relay sends the next message of a key only after the one before was
 	// confirmed.
 	KeepsKeyOrder bool
@@ -57,7 +58,7 @@ type Result struct {
 // A Prober is an optional ability of a Transport.
 type Prober interface {
 	// Probe looks, without publishing, whether destination would take messages now;
-	// nil means yes. Without this ability a paused destination is tried with its own
-	// messages.
+	// nil means yes. An empty destination asks only whether the broker takes anything
+	// at all. Without this ability a paused destination is tried with its own messages.
 	Probe(ctx context.Context, destination string) *Fault
 }
