@@ -34,22 +34,22 @@ var escaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
 func escape(name string) string { return escaper.Replace(name) }
 
-// destination is a parsed destination string.
-type destination struct {
+// target is a parsed destination string.
+type target struct {
 	exchange string // as AMQP has it: empty for the default exchange
 	key      string // empty: the message's topic
 }
 
 // parseDestination reads what [Destination] writes.
-func parseDestination(s string) (destination, error) {
+func parseDestination(s string) (target, error) {
 	exchange, key, keyed := strings.Cut(s, "/")
-	var d destination
+	var d target
 	var err error
 	if d.exchange, err = unescape(exchange); err != nil {
-		return destination{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
+		return target{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
 	}
 	if d.key, err = unescape(key); err != nil {
-		return destination{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
+		return target{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
 	}
 	switch {
 	case exchange == "":
@@ -62,7 +62,7 @@ func parseDestination(s string) (destination, error) {
 		err = errors.Join(envelope.CheckShort("the exchange", d.exchange), envelope.CheckShort("the routing key", d.key))
 	}
 	if err != nil {
-		return destination{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
+		return target{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
 	}
 	if d.exchange == DefaultExchange {
 		d.exchange = ""

@@ -16,13 +16,18 @@ import (
 // Probe implements [engine.Prober]: it connects and asks whether the exchange is
 // there, and for the default exchange with a routing key whether the queue is.
 //
+// Of an empty destination it asks no more than whether the broker takes messages.
+//
 // Two things can't be asked without publishing: whether a named exchange routes
 // the key to a queue, and whether this user may write to it. Probe answers nil
 // then, and the next message is the trial.
 func (t *Transport) Probe(ctx context.Context, destination string) *engine.Fault {
-	d, err := parseDestination(destination)
-	if err != nil {
-		return fault(engine.DestinationFailed, codeDestination, err)
+	var d target
+	if destination != "" {
+		var err error
+		if d, err = parseDestination(destination); err != nil {
+			return fault(engine.DestinationFailed, codeDestination, err)
+		}
 	}
 	if !t.enter() {
 		return errClosed()
@@ -39,7 +44,7 @@ func (t *Transport) Probe(ctx context.Context, destination string) *engine.Fault
 }
 
 // look asks for a destination on a channel of its own, which a "no" closes.
-func (s *session) look(ctx context.Context, d destination) *engine.Fault {
+func (s *session) look(ctx context.Context, d target) *engine.Fault {
 	var ask func(*amqp.Channel) error
 	switch {
 	case d.exchange != "":

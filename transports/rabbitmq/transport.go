@@ -155,7 +155,7 @@ func stops(f *engine.Fault) bool {
 // prepare writes a message for the wire and refuses what the broker, or the
 // client library, could only answer by closing a channel or the connection and
 // losing everybody else's messages with it.
-func (t *Transport) prepare(d destination, m *engine.Outgoing) (string, amqp.Publishing, *engine.Fault) {
+func (t *Transport) prepare(d target, m *engine.Outgoing) (string, amqp.Publishing, *engine.Fault) {
 	refuse := func(code string, err error) (string, amqp.Publishing, *engine.Fault) {
 		return "", amqp.Publishing{}, fault(engine.Rejected, code, fmt.Errorf("rabbitmq: %w", err))
 	}
@@ -287,7 +287,7 @@ func (t *Transport) isolate(s *session, exchange string) {
 }
 
 // tryAlone sends suspects one after another over a connection of their own.
-func (t *Transport) tryAlone(ctx context.Context, d destination, msgs []engine.Outgoing, suspects []int, c *call) {
+func (t *Transport) tryAlone(ctx context.Context, d target, msgs []engine.Outgoing, suspects []int, c *call) {
 	var s *session
 	defer func() {
 		if s != nil {
