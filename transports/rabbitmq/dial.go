@@ -43,8 +43,8 @@ func (l *line) session(ctx context.Context) (*session, *engine.Fault) {
 			return s, nil
 		}
 		if l.current != nil {
-			if time.Since(l.current.opened) < l.t.redial {
-				// It did not live long: treated like a failed attempt.
+			if time.Since(l.current.opened) < l.t.redial && !l.current.proved.Load() {
+				// It died young and had done nothing: treated like a failed attempt.
 				l.fault, l.notYet = l.current.fault(), time.Now().Add(l.t.redial)
 			}
 			l.current = nil

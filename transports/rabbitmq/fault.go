@@ -54,8 +54,11 @@ func dialFault(hostPort string, err error) *engine.Fault {
 }
 
 func dialCode(err error) string {
-	// The library has its own values for what the broker did not put into words.
+	// When the time was over the rest is only what that looked like from inside. The
+	// library has its own values for what the broker did not put into words.
 	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return codeTimeout
 	case errors.Is(err, amqp.ErrSASL):
 		return codeSASL
 	case errors.Is(err, amqp.ErrCredentials):
@@ -94,8 +97,7 @@ func dialCode(err error) string {
 		return codeTLS
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return codeRefused
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded),
-		errors.As(err, &timeout) && timeout.Timeout():
+	case errors.As(err, &timeout) && timeout.Timeout():
 		return codeTimeout
 	}
 	return codeLost

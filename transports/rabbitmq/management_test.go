@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"testing"
+	"time"
 
 	"github.com/outward-dev/outward/internal/testservers"
 )
@@ -55,4 +56,37 @@ func withLogin(t testing.TB, raw, user, password string) string {
 	}
 	u.User = url.UserPassword(user, password)
 	return u.String()
+}
+
+// connectionNamed waits until the broker shows the connection of that name, and
+// returns how it calls it.
+func connectionNamed(t testing.TB, name string) string {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		resp, err := http.Get(testservers.Management(t, "rabbitmq4") + "/api/connections")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var conns []struct {
+			Name       string `json:"name"`
+			Properties struct {
+				Name string `json:"connection_name"`
+			} `json:"client_properties"`
+		}
+		err = json.NewDecoder(resp.Body).Decode(&conns)
+		resp.Body.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range conns {
+			if c.Properties.Name == name {
+				return c.Name
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the broker shows no connection named %s", name)
+		}
+		time.Sleep(100 * time.Millisecond) // the broker shows it after its statistics interval
+	}
 }

@@ -320,13 +320,8 @@ func TestReturnsFindTheirMessage(t *testing.T) {
 			want++
 		}
 	}
-	var got amqp.Queue
-	b.do(func(ch *amqp.Channel) (err error) {
-		got, err = ch.QueueDeclarePassive(q, true, false, false, false, nil)
-		return err
-	})
-	if got.Messages != want {
-		t.Errorf("%d messages in the queue, want %d", got.Messages, want)
+	if got := b.depth(q); got != want {
+		t.Errorf("%d messages in the queue, want %d", got, want)
 	}
 }
 

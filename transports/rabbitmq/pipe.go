@@ -252,8 +252,9 @@ func (e *entry) settle() {
 	}
 	p.mu.Lock()
 	p.drain()
-	if acked {
+	if acked && !p.confirmed {
 		p.confirmed = true
+		p.s.proved.Store(true)
 	}
 	p.removeLocked(e)
 	returned, abandoned := e.returned, e.abandoned

@@ -84,6 +84,17 @@ func (b *broker) bind(queue, key, exchange string) {
 	b.do(func(ch *amqp.Channel) error { return ch.QueueBind(queue, key, exchange, false, nil) })
 }
 
+// depth counts the messages of a queue.
+func (b *broker) depth(queue string) int {
+	b.t.Helper()
+	var q amqp.Queue
+	b.do(func(ch *amqp.Channel) (err error) {
+		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	return q.Messages
+}
+
 // drain takes everything out of a queue.
 func (b *broker) drain(queue string) []amqp.Delivery {
 	b.t.Helper()

@@ -32,7 +32,8 @@ type session struct {
 	pipes   map[string]*opening
 	alarm   string        // the broker's reason while blocked is closed
 	blocked chan struct{} // closed while the broker takes nothing
-	free    atomic.Bool   // a canary has come through, or none was needed
+	free    atomic.Bool   // a canary has come through
+	proved  atomic.Bool   // a message was confirmed
 }
 
 // opening is a pipe that is there or will be.
