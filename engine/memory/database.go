@@ -126,7 +126,6 @@ type lane struct {
 }
 
 func (l *lane) freed() bool { return len(l.handed) == 0 && l.until.IsZero() }
-func (l *lane) free()       { l.handed, l.total, l.until = nil, 0, time.Time{} }
 
 // laneOf is the lane of a key, or of a row without one.
 func (db *Database) laneOf(key string, seq int64) int {

@@ -93,10 +93,25 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 	defer end()
 	db := s.db
 	db.promote(now)
+	if req.Idle {
+		s.suspects = false
+	}
 	token := engine.NewID()
-	lanes := db.lease(token, now, req.Lease)
-	batch, suspects := db.read(lanes, req, now)
-	s.suspects = suspects || s.suspects && !req.Idle
+	// An empty claim says that nothing may go. So lanes that hold nothing but what
+	// must wait are no reason to stop: the next ones are looked at.
+	var lanes []int
+	var batch []*row
+	for seen := map[int]bool{}; len(batch) == 0; {
+		if lanes = db.lease(token, now, req.Lease, seen); len(lanes) == 0 {
+			return nil, nil
+		}
+		var suspects bool
+		batch, suspects = db.read(lanes, req, now)
+		s.suspects = s.suspects || suspects
+		if len(batch) == 0 {
+			db.free(lanes, token)
+		}
+	}
 
 	for _, r := range batch {
 		l := &db.lanes[r.lane]
@@ -107,18 +122,9 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 	}
 	// A lane of which nothing is handed out must not stay leased: nobody would
 	// answer for it, and it would be closed until the lease is over.
-	kept := lanes[:0]
-	for _, i := range lanes {
-		if l := &db.lanes[i]; len(l.handed) == 0 {
-			l.free()
-		} else {
-			kept = append(kept, i)
-		}
-	}
-	if len(batch) == 0 {
-		return nil, nil
-	}
-	c := &claim{lanes: kept, left: map[int64]bool{}}
+	idle := slices.DeleteFunc(slices.Clone(lanes), func(i int) bool { return len(db.lanes[i].handed) > 0 })
+	db.free(idle, token)
+	c := &claim{lanes: lanes, left: map[int64]bool{}}
 	claimed := make([]engine.Claimed, len(batch))
 	for i, r := range batch {
 		c.left[r.seq] = true
@@ -159,12 +165,12 @@ func (db *Database) promote(now time.Time) {
 	}
 }
 
-// lease gives the lanes that have work and no live lease to token, those first
-// that were used longest ago.
-func (db *Database) lease(token engine.ID, now time.Time, lease time.Duration) []int {
+// lease gives some lanes that have work and no live lease to token, those first
+// that were used longest ago, and none that this claim has seen.
+func (db *Database) lease(token engine.ID, now time.Time, lease time.Duration, seen map[int]bool) []int {
 	var open []int
 	for i := range db.lanes {
-		if l := &db.lanes[i]; len(l.ready) > 0 && !l.until.After(now) {
+		if l := &db.lanes[i]; len(l.ready) > 0 && !l.until.After(now) && !seen[i] {
 			open = append(open, i)
 		}
 	}
@@ -174,10 +180,20 @@ func (db *Database) lease(token engine.ID, now time.Time, lease time.Duration) [
 	db.claims++
 	for _, i := range open {
 		l := &db.lanes[i]
+		seen[i] = true
 		db.takeOver(l)
 		l.token, l.until, l.used, l.handed, l.total = token, now.Add(lease), db.claims, nil, 0
 	}
 	return open
+}
+
+// free ends the leases that token has on lanes. The token stays: see lane.
+func (db *Database) free(lanes []int, token engine.ID) {
+	for _, i := range lanes {
+		if l := &db.lanes[i]; l.token == token {
+			l.handed, l.total, l.until = nil, 0, time.Time{}
+		}
+	}
 }
 
 // takeOver makes suspects of the rows that a lease which has run out still had in
@@ -381,11 +397,7 @@ func (s *Store) answered(rc engine.Receipt) {
 	if len(c.left) > 0 {
 		return
 	}
-	for _, i := range c.lanes {
-		if l := &s.db.lanes[i]; l.token == rc.Token {
-			l.free()
-		}
-	}
+	s.db.free(c.lanes, rc.Token)
 	delete(s.claims, rc.Token)
 }
 
