@@ -63,7 +63,7 @@ type Fault struct {
 const (
 	CodeBadRow     = "bad_row"     // Rejected: the row can't be decoded
 	CodeKillsRelay = "kills_relay" // Rejected: its relay died max_crashes times with it alone in hand
-	CodeNoRoute    = "no_route"    // DestinationFailed: no route matches the topic
+	CodeNoRoute    = "no_route"    // DestinationFailed: nothing takes this topic, in the relay's routes or in the broker; only the topic is paused
 	CodeTimeout    = "timeout"     // Unknown: no confirmation within the confirm timeout
 	CodeNoReport   = "no_report"   // Unknown: the transport returned without a word about the message
 	CodePanic      = "panic"       // Unknown: the transport panicked

@@ -13,6 +13,7 @@ const (
 	pauseRefresh = time.Second            // how soon another relay's or an operator's pause is noticed
 	probeFirst   = 500 * time.Millisecond // the first probe of a pause, and the least wait between two
 	probeMost    = 30 * time.Second
+	relapseIn    = time.Minute // a pause that comes back within this time is the same trouble, and is probed less often
 )
 
 // A pause as this relay knows it.
@@ -22,6 +23,12 @@ type pause struct {
 	made    time.Time // local, for a store that keeps no pauses
 	probeAt time.Time // likewise
 	fresh   bool      // not in the table yet
+}
+
+// A relapse is what is remembered of a pause that ended.
+type relapse struct {
+	ended time.Time
+	wait  time.Duration // before its first probe
 }
 
 // givenUp names the state after a pause that lasted for GiveUpAfter: the
@@ -98,6 +105,18 @@ func (r *Relay) allPaused() bool {
 	return true
 }
 
+// failed returns the name of the pause that a failed destination calls for. Where
+// nothing takes a topic only this topic stops: others may go the same way.
+func failed(d *destination, topic string, f Fault) string {
+	switch {
+	case f.Class == Unavailable:
+		return d.broker.pauseKey
+	case f.Code == CodeNoRoute:
+		return TopicPause(topic)
+	}
+	return d.key
+}
+
 // pauseFor pauses what key names because of f, for this relay at once and for all
 // relays on the table as soon as it is written.
 func (r *Relay) pauseFor(key string, f Fault) {
@@ -105,10 +124,18 @@ func (r *Relay) pauseFor(key string, f Fault) {
 		return
 	}
 	now := time.Now()
+	wait := probeFirst
+	if last, ok := r.relapses[key]; ok && now.Sub(last.ended) < relapseIn {
+		wait = min(2*last.wait, probeMost)
+	}
+	if len(r.relapses) >= maxTopics {
+		clear(r.relapses)
+	}
+	r.relapses[key] = relapse{ended: now, wait: wait}
 	r.addPause(&pause{
-		Pause: Pause{Destination: key, Class: f.Class, ProbeAfter: probeFirst,
+		Pause: Pause{Destination: key, Class: f.Class, ProbeAfter: wait,
 			By: Actor{Name: r.opts.Worker, Reason: f.Text(), Relay: true}},
-		fault: f, made: now, probeAt: now.Add(probeFirst), fresh: true,
+		fault: f, made: now, probeAt: now.Add(wait), fresh: true,
 	})
 	if r.work != nil {
 		signal(r.work.pause)
@@ -145,6 +172,10 @@ func (r *Relay) addPause(p *pause) {
 func (r *Relay) endPause(p *pause) {
 	delete(r.pauses, p.Destination)
 	key := p.Destination
+	if last, ok := r.relapses[key]; ok {
+		last.ended = time.Now()
+		r.relapses[key] = last
+	}
 	r.later(func() {
 		r.log.Info("resumed", "destination", key)
 		if f := r.opts.Hooks.Resumed; f != nil {
@@ -298,7 +329,7 @@ func (r *Relay) probe(ctx context.Context, p *pause, as Pause) {
 		}
 	} else {
 		r.lock()
-		p.probeAt = time.Now().Add(min(max(time.Since(p.made)/4, probeFirst), probeMost))
+		p.probeAt = time.Now().Add(min(max(time.Since(p.made)/4, as.ProbeAfter), probeMost))
 		r.unlock()
 	}
 	ok, trial := r.answers(ctx, strings.TrimPrefix(key, givenUp("")))
@@ -339,7 +370,9 @@ func (r *Relay) probe(ctx context.Context, p *pause, as Pause) {
 // could tell without sending one.
 func (r *Relay) answers(ctx context.Context, key string) (ok, trial bool) {
 	if strings.HasPrefix(key, TopicPause("")) {
-		return true, false // it was paused for want of a route, and now there is one
+		// It was paused for want of a route, here or in the broker. Here there is one
+		// now; whether the broker has one, only a message can tell.
+		return true, true
 	}
 	r.lock()
 	var b *broker

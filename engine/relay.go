@@ -46,6 +46,7 @@ type Relay struct {
 	pauses       map[string]*pause
 	pausesKnown  bool // nothing is claimed before the table's pauses were read
 	probing      map[string]bool
+	relapses     map[string]relapse
 	checked      bool                    // Step has found nothing against this database
 	topics       map[string]*destination // topics met, for what a claim should park
 	grudges      map[ID]*grudge
@@ -86,6 +87,7 @@ func New(store Store, routes []Route, opts *Options) (*Relay, error) {
 		batches:      map[*batch]struct{}{},
 		pauses:       map[string]*pause{},
 		probing:      map[string]bool{},
+		relapses:     map[string]relapse{},
 		topics:       map[string]*destination{},
 		grudges:      map[ID]*grudge{},
 		loops:        map[string]*heartbeat{},

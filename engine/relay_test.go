@@ -669,3 +669,32 @@ func TestUnorderedSendsAKeySideBySide(t *testing.T) {
 		r.until("the later ones published", 5*time.Second, r.all(ids[1:], "published"))
 	})
 }
+
+func TestATopicThatTheBrokerDoesNotRouteStopsNoOther(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		routed := false
+		tries := 0
+		r.broker.Script(func(_ string, m engine.Outgoing) memory.Outcome {
+			if m.Topic == "order.lost" && !routed {
+				tries++
+				return memory.Outcome{Result: engine.Result{Fault: &engine.Fault{Class: engine.DestinationFailed, Code: engine.CodeNoRoute}}}
+			}
+			return memory.Outcome{}
+		})
+		lost := r.enqueue(messages(1, "order.lost", "")...)
+		r.run(r.relay(nil, engine.Route{Topics: ">", Transport: r.broker, Destination: "orders"}))
+		for range 100 {
+			good := r.enqueue(messages(5, "order.good", "")...)
+			r.until("the others published", 3*time.Second, r.all(good, "published"))
+			time.Sleep(5 * time.Second)
+		}
+		if tries < 5 || tries > 40 {
+			t.Errorf("%d tries in 500 seconds; they should become rarer and not stop", tries)
+		}
+		if row := r.db.Look(lost[0]); row.Attempts != 0 || row.State == "dead" {
+			t.Errorf("the unroutable message: %+v", row)
+		}
+		routed = true
+		r.until("published once there is a route", time.Minute, r.all(lost, "published"))
+	})
+}

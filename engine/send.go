@@ -251,11 +251,8 @@ func (r *Relay) report(c *call, n int, res Result) {
 	i := c.items[n]
 	if res.Fault != nil {
 		c.failed = append(c.failed, failure{i, *res.Fault})
-		switch res.Fault.Class { // stop what is queued behind it without waiting for the end of the call
-		case DestinationFailed:
-			r.pauseFor(c.dest.key, *res.Fault)
-		case Unavailable:
-			r.pauseFor(c.dest.broker.pauseKey, *res.Fault)
+		if res.Fault.Class >= DestinationFailed { // stop what is queued behind it without waiting for the end of the call
+			r.pauseFor(failed(c.dest, i.Topic, *res.Fault), *res.Fault)
 		}
 		return
 	}

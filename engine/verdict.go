@@ -48,11 +48,8 @@ func (r *Relay) verdict(i *item, f Fault) {
 	case Rejected:
 		r.bury(i, f)
 		return
-	case DestinationFailed:
-		r.park(i, d.key, f)
-		return
-	case Unavailable:
-		r.park(i, d.broker.pauseKey, f)
+	case DestinationFailed, Unavailable:
+		r.park(i, failed(d, i.Topic, f), f)
 		return
 	}
 	if f.Code == CodeStopped {

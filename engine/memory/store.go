@@ -362,6 +362,7 @@ func (db *Database) settle(r *row, st engine.Settlement, now time.Time) {
 	r.token = engine.ID{}
 	switch st.Kind {
 	case engine.Released:
+		r.due = now // a detached row's was the end of its lease
 		db.move(r, ready)
 		return
 	case engine.Retried:
