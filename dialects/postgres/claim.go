@@ -1,0 +1,406 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/outward-dev/outward/engine"
+)
+
+const (
+	lanesPerClaim = 8
+	// chunk is how many rows one statement moves out of the ready set, or back, at
+	// most: more would hold the lane's lock for too long.
+	chunk = 10_000
+	// A Claim that moves rows out of the way without finding one that may go looks
+	// again, so often and for so long at most. Then it gives up the connection's
+	// turn; the next one goes on where it stopped.
+	maxRounds   = 16
+	maxRounding = 2 * time.Second
+	// maxHoldChunks is how many chunks of blocked rows one round moves.
+	maxHoldChunks = 5
+)
+
+// leaseSQL takes free lanes that have work. What the old lease had handed out
+// stays, for suspectSQL to see. The probe for work is a scalar subquery with the
+// index's whole order: as EXISTS, or without the ORDER BY, it cost 2 to 7 times as
+// much on a hot key.
+const leaseSQL = `
+WITH f AS MATERIALIZED (
+  SELECT l.lane FROM {lanes} l
+   WHERE l.lease_until <= now()
+     AND (SELECT m.seq FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq LIMIT 1) IS NOT NULL
+   ORDER BY l.used, l.lane LIMIT $4::integer
+     FOR NO KEY UPDATE OF l SKIP LOCKED)
+UPDATE {lanes} l
+   SET token = $1::uuid, worker = $3::text, used = clock_timestamp(),
+       lease_until = clock_timestamp() + $2::bigint * interval '1 microsecond'
+  FROM f WHERE l.lane = f.lane
+RETURNING l.lane`
+
+// suspectSQL marks what a lease that ran out had in hand and did not settle: each
+// goes again with half the company at most, and only one that was alone already
+// counts a crash. A freed lane has handed out nothing, so nothing happens to it.
+const suspectSQL = `
+UPDATE {messages} m
+   SET crashes = m.crashes + CASE WHEN m.company = 1 THEN 1 ELSE 0 END, company = greatest(h.total / 2, 1), stamp = m.stamp + 1
+  FROM (SELECT l.lane, l.handed_total AS total, u.seq, u.stamp
+          FROM {lanes} l CROSS JOIN LATERAL unnest(l.handed_seq, l.handed_stamp) AS u(seq, stamp)
+         WHERE l.token = $1::uuid) h
+ WHERE m.seq = h.seq AND m.lane = h.lane AND m.state = 0 AND m.stamp = h.stamp`
+
+// readSQL is a statement of its own, after the lease: in one statement it would
+// see the rows as they stood before the lane was locked, and hand out again what
+// another relay has published in between. The lanes' index ranges are merged, so
+// that no more rows are read than are wanted.
+//
+// low is the smallest entry of the row's key, own whether the row has one itself.
+var readSQL = `
+WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid)
+SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type,
+       coalesce(m.aggregate_type, ''), coalesce(m.aggregate_id, ''), coalesce(m.aggregate_version, 0),
+       coalesce(m.correlation_id, ''), m.content_type, m.headers::text, m.payload, m.payload_text,
+       CASE WHEN ` + ordinary("m.occurred_at") + ` THEN m.occurred_at END,
+       CASE WHEN ` + ordinary("m.created_at") + ` THEN m.created_at END,
+       m.attempts, m.crashes, m.resends, m.company, m.available_at > clock_timestamp(),
+       CASE WHEN m.first_failed_at IS NOT NULL THEN (extract(epoch FROM clock_timestamp() - m.first_failed_at) * 1000000)::bigint ELSE 0 END,
+       coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1), -1)
+  FROM (` + merged("*", "$2::integer") + `) m
+ ORDER BY m.seq`
+
+// merged is a query for the first limit ready rows of the lanes in mine, in the
+// order of seq. Each part is an ordered walk over one lane's range of the partial
+// index, and merging them reads limit rows and a few; asking for the lanes with
+// IN or a join reads limit rows of every lane.
+func merged(columns, limit string) string {
+	q := "SELECT " + columns + " FROM ("
+	for i := range lanesPerClaim {
+		if i > 0 {
+			q += "\n    UNION ALL "
+		}
+		q += fmt.Sprintf("(SELECT %s FROM {messages} m WHERE m.lane = (SELECT n.lane FROM mine n WHERE n.n = %d) AND m.state = 0 ORDER BY m.lane, m.seq LIMIT %s)",
+			columns, i+1, limit)
+	}
+	return q + fmt.Sprintf(") a ORDER BY seq LIMIT %s", limit)
+}
+
+// ordinary tells the instants that time.Time can hold from infinity and the like,
+// which a foreign writer may have stored and which must not make a claim fail.
+func ordinary(column string) string {
+	return column + ` BETWEEN '0001-01-01 00:00:00Z' AND '9999-12-31 23:59:59.999999Z'`
+}
+
+// parkSQL puts aside rows that are not due yet. They hold nothing back.
+const parkSQL = `
+UPDATE {messages} m SET state = 1
+ WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND m.lane IN (SELECT l.lane FROM {lanes} l WHERE l.token = $2::uuid)`
+
+// pauseSQL puts aside rows of paused topics until the pause ends. A keyed one gets
+// an entry: its key's next message may be of another topic and must not overtake
+// it, which is also why the topic can't be left out when reading.
+const pauseSQL = `
+WITH v AS (SELECT * FROM unnest($1::bigint[], $2::text[]) AS v(seq, paused_for)),
+u AS (
+  UPDATE {messages} m SET state = 1, available_at = 'infinity', paused_for = v.paused_for, stamp = m.stamp + 1
+    FROM v WHERE m.seq = v.seq AND m.state = 0 AND m.lane IN (SELECT l.lane FROM {lanes} l WHERE l.token = $3::uuid)
+  RETURNING m.ordering_key, m.seq, m.lane)
+INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> ''
+    ON CONFLICT DO NOTHING`
+
+// pauseNearSQL does the same to the front of the leased lanes, beyond what was
+// read: a million rows of a paused topic are passed in a hundred statements, each
+// row met once. Of a key only its first row goes, and only if nothing holds it
+// back; the others are held behind it, and come back as one run.
+var pauseNearSQL = fmt.Sprintf(`
+WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $3::uuid),
+near AS MATERIALIZED (%s),
+p AS (
+  SELECT n.seq, t.paused_for, nullif(n.ordering_key, '') AS okey,
+         row_number() OVER (PARTITION BY nullif(n.ordering_key, '') ORDER BY n.seq) AS nth
+    FROM near n JOIN unnest($1::text[], $2::text[]) AS t(topic, paused_for) ON t.topic = n.topic
+   WHERE n.available_at <= clock_timestamp()),
+u AS (
+  UPDATE {messages} m SET state = 1, available_at = 'infinity', paused_for = p.paused_for, stamp = m.stamp + 1
+    FROM p
+   WHERE m.seq = p.seq AND m.state = 0 AND (p.okey IS NULL
+      OR p.nth = 1 AND NOT EXISTS (SELECT FROM {blocks} b WHERE b.ordering_key = p.okey AND b.seq < p.seq))
+  RETURNING m.ordering_key, m.seq, m.lane)
+INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> ''
+    ON CONFLICT DO NOTHING`, merged("seq, topic, ordering_key, available_at", fmt.Sprint(chunk)))
+
+// handSQL writes down what is handed out, and frees at once the lanes of which
+// nothing is: left leased they would stand still until the lease is over.
+const handSQL = `
+WITH h AS (
+  SELECT v.lane, array_agg(v.seq) AS seqs, array_agg(v.stamp) AS stamps
+    FROM unnest($2::smallint[], $3::bigint[], $4::integer[]) AS v(lane, seq, stamp) GROUP BY v.lane)
+UPDATE {lanes} l
+   SET handed_seq   = coalesce(h.seqs, '{}'),
+       handed_stamp = coalesce(h.stamps, '{}'),
+       handed_total = CASE WHEN h.lane IS NULL THEN 0 ELSE cardinality($3::bigint[]) END,
+       lease_until  = CASE WHEN h.lane IS NULL THEN '-infinity' ELSE l.lease_until END
+  FROM {lanes} o LEFT JOIN h ON h.lane = o.lane
+ WHERE o.token = $1::uuid AND l.lane = o.lane AND l.token = $1::uuid`
+
+// Claim implements [engine.Store]. It looks at up to eight lanes at a time, those
+// first that were used longest ago.
+func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
+	if req.Limit < 1 || req.Lease <= 0 {
+		return nil, fmt.Errorf("postgres: claim: limit %d and lease %v must be positive", req.Limit, req.Lease)
+	}
+	if _, err := s.current(ctx); err != nil {
+		return nil, fmt.Errorf("postgres: claim: %w", err)
+	}
+	if req.Idle {
+		s.suspects.Store(false)
+	}
+	s.freeOrphans(ctx)
+	start := time.Now()
+	for round := 1; ; round++ {
+		r := &look{req: req}
+		err := retried(ctx, func() error {
+			*r = look{req: req}
+			return s.with(ctx, func(conn *pgx.Conn) error { return s.claimOnce(ctx, conn, r) })
+		})
+		if err != nil {
+			if len(r.orphaned) > 0 {
+				s.freeNow(ctx, orphan{token: r.token, lanes: r.orphaned, until: time.Now().Add(req.Lease)})
+			}
+			return nil, fmt.Errorf("postgres: claim: %w", err)
+		}
+		if r.suspects {
+			s.suspects.Store(true)
+		}
+		// What the read found blocked, and what a release left half done. Neither
+		// makes the claim fail: the next one meets it again.
+		r.moved += s.holdBlocked(ctx, r)
+		r.moved += s.drainMarked(ctx, r.draining)
+		if len(r.batch) > 0 {
+			return r.result(), nil
+		}
+		if r.moved == 0 || round >= maxRounds || time.Since(start) > maxRounding {
+			return nil, nil
+		}
+	}
+}
+
+// look is one look at the lanes.
+type look struct {
+	req   engine.ClaimRequest
+	token engine.ID
+
+	lanes    []int16
+	rows     []row
+	batch    []*row
+	suspects bool // one was met that could not go
+
+	later  []int64 // not due
+	parked []int64 // of a paused topic, and for which pause
+	pauses []string
+	behind []*row // to be held
+
+	draining []int16 // lanes with a drain marker
+	moved    int     // rows put aside or brought back
+	orphaned []int16 // lanes leased by a COMMIT that was not answered
+}
+
+// claimOnce does one transaction of two round trips, and before it, in the first of
+// them, brings back what is due.
+func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
+	start := time.Now()
+	r.token = engine.NewID()
+	token := pgtype.UUID{Bytes: r.token, Valid: true}
+	req := &r.req
+	moved := func(tag pgconn.CommandTag) { r.moved += int(tag.RowsAffected()) }
+	err := s.send(ctx, conn,
+		begin(), limits(req.Lease),
+		statement{name: "promote", sql: s.q.promote, tag: moved},
+		statement{name: "unpark", sql: s.q.unpark, tag: moved},
+		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},
+		commit(),
+		begin(), limits(req.Lease),
+		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), storable(req.Worker), lanesPerClaim}, rows: collect(&r.lanes)},
+		statement{name: "suspect", sql: s.q.suspect, args: []any{token}},
+		statement{name: "read", sql: s.q.read, args: []any{token, req.Limit}, rows: r.scan},
+	)
+	if err != nil {
+		return err
+	}
+	if len(r.lanes) == 0 {
+		return s.send(ctx, conn, commit())
+	}
+	r.choose()
+	second := r.moves(s, token)
+	var lanes, stamps = make([]int16, len(r.batch)), make([]int32, len(r.batch))
+	seqs := make([]int64, len(r.batch))
+	for i, row := range r.batch {
+		lanes[i], seqs[i], stamps[i] = row.lane, row.Receipt.Seq, row.stamp
+	}
+	second = append(second, statement{name: "hand", sql: s.q.hand, args: []any{token, lanes, seqs, stamps}}, commit())
+	if err := s.send(ctx, conn, second...); err != nil {
+		if !answered(err) {
+			r.orphaned = r.lanes
+		}
+		return err
+	}
+	if len(r.batch) > 0 {
+		slices.Sort(lanes)
+		s.claims.add(r.token, slices.Compact(lanes), seqs, req.Lease, start)
+	}
+	return nil
+}
+
+// choose decides about every row that was read, in the order of seq.
+func (r *look) choose() {
+	closed := map[string]bool{} // keys of which nothing more goes in this claim
+	room, cut := r.req.Limit, false
+	paused := make(map[string]string, len(r.req.Paused))
+	for _, topic := range r.req.Paused {
+		paused[topic] = topic
+		if name := r.req.PausedFor[topic]; name != "" {
+			paused[topic] = name
+		}
+	}
+	for i := range r.rows {
+		row := &r.rows[i]
+		key := row.Key
+		closes := func() {
+			if key != "" {
+				closed[key] = true
+			}
+		}
+		if row.later {
+			r.later = append(r.later, row.Receipt.Seq)
+			continue
+		}
+		if row.low >= 0 && row.low < row.Receipt.Seq {
+			// A drain marker (0) means that the key's rows are just coming back: they wait,
+			// and are not held again.
+			if row.low > 0 {
+				r.behind = append(r.behind, row)
+			}
+			closes()
+			continue
+		}
+		if closed[key] {
+			continue
+		}
+		if row.low == row.Receipt.Seq {
+			closes() // the head that holds back its key goes alone
+		}
+		if name, is := paused[row.Topic]; is {
+			r.parked, r.pauses = append(r.parked, row.Receipt.Seq), append(r.pauses, name)
+			closes()
+			continue
+		}
+		if row.Company > 0 && !r.req.Idle {
+			r.suspects = true
+			closes()
+			continue
+		}
+		if row.Company > 0 && !cut {
+			if len(r.batch) >= row.Company {
+				cut = true
+			} else {
+				room = min(room, row.Company)
+			}
+		}
+		if cut || len(r.batch) >= room {
+			cut = true
+			closes()
+			continue
+		}
+		row.Receipt.Token = r.token
+		r.batch = append(r.batch, row)
+	}
+}
+
+// moves are the statements that put aside what may not go now.
+func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
+	if len(r.later) > 0 {
+		r.moved += len(r.later)
+		sts = append(sts, statement{name: "park", sql: s.q.park, args: []any{r.later, token}})
+	}
+	if len(r.parked) > 0 {
+		r.moved += len(r.parked)
+		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.parked, r.pauses, token}})
+		if r.crowded(len(r.parked) + len(r.behind)) {
+			var topics, names []string
+			for _, topic := range r.req.Paused {
+				name := r.req.PausedFor[topic]
+				if name == "" {
+					name = topic
+				}
+				topics, names = append(topics, topic), append(names, name)
+			}
+			sts = append(sts, statement{name: "pause near", sql: s.q.pauseNear, args: []any{topics, names, token}})
+		}
+	}
+	return sts
+}
+
+// crowded reports whether so many of the rows that were read could not go that it
+// is time to clear the front of the lanes in large chunks.
+func (r *look) crowded(stuck int) bool {
+	return len(r.rows) == r.req.Limit && stuck*2 >= len(r.rows)
+}
+
+func (r *look) result() []engine.Claimed {
+	claimed := make([]engine.Claimed, len(r.batch))
+	for i, row := range r.batch {
+		claimed[i] = row.Claimed
+	}
+	return claimed
+}
+
+// collect reads a result of one column.
+func collect[T any](into *[]T) func(rows pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		*into = (*into)[:0]
+		for rows.Next() {
+			var v T
+			if err := rows.Scan(&v); err != nil {
+				return err
+			}
+			*into = append(*into, v)
+		}
+		return rows.Err()
+	}
+}
+
+// freeOrphans frees what earlier claims left leased without knowing.
+func (s *Store) freeOrphans(ctx context.Context) {
+	for _, o := range s.claims.takeOrphans(time.Now()) {
+		s.freeNow(ctx, o)
+	}
+}
+
+// freeNow frees a claim's lanes in a transaction of its own, also when the
+// caller's ctx is over. If that fails the next Claim tries it again, and at the
+// latest the end of the lease does it.
+func (s *Store) freeNow(ctx context.Context, o orphan) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	err := s.run(ctx, func() []statement {
+		return transaction(endTimeout, s.lockStatement(o.lanes, nil),
+			statement{name: "free", sql: s.q.free, args: []any{[]pgtype.UUID{{Bytes: o.token, Valid: true}}, o.lanes}})
+	})
+	if err != nil {
+		s.later(ctx, "free lanes", err)
+		s.claims.keepOrphan(o)
+	}
+}
+
+// later says that something was left for a later claim to do again. It is no
+// caller's error: nothing was lost but time.
+func (s *Store) later(ctx context.Context, what string, err error) {
+	if s.log != nil {
+		s.log.WarnContext(ctx, "postgres: put off to the next claim", "what", what, "table", s.names.table(), "error", err)
+	}
+}

@@ -1,0 +1,96 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// What a claim read as blocked is only a hint: between then and now the entry may
+// have gone, and a row held without one would wait for ever. So the statement looks
+// again, after the lock, and under the claim's token, for a ready row may be in the
+// hands of whoever has the lane now.
+//
+// A row that has an entry of its own is held as well, and its entry goes: the
+// smaller one holds back what is behind it anyway. Left ready it would be read by
+// every claim until the head of its key is settled, and a few hundred such rows, as
+// a lost connection leaves them, would close the lane.
+const holdTail = `
+h AS (UPDATE {messages} m SET state = 2 FROM c WHERE m.seq = c.seq AND m.state = 0 RETURNING m.seq),
+e AS (DELETE FROM {blocks} b USING c WHERE b.ordering_key = c.ordering_key AND b.seq = c.seq)
+SELECT count(*) FROM h`
+
+const lowest = `(SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1)`
+
+// holdSQL holds the rows that were read.
+const holdSQL = `
+WITH c AS MATERIALIZED (
+  SELECT m.seq, m.ordering_key
+    FROM {messages} m JOIN {lanes} l ON l.lane = m.lane CROSS JOIN LATERAL ` + lowest + ` low
+   WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND l.token = $2::uuid AND low.seq > 0 AND low.seq < m.seq),` + holdTail
+
+// holdNearSQL holds rows of the same keys beyond what was read, at the front of
+// the lanes.
+var holdNearSQL = fmt.Sprintf(`
+WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $2::uuid),
+near AS MATERIALIZED (%s),
+c AS MATERIALIZED (
+  SELECT m.seq, m.ordering_key
+    FROM near m CROSS JOIN LATERAL %s low
+   WHERE m.ordering_key = ANY ($1::text[]) AND low.seq > 0 AND low.seq < m.seq),`, merged("seq, ordering_key", fmt.Sprint(chunk)), lowest) + holdTail
+
+// holdBlocked moves blocked rows out of the ready set, so that each is met once. It
+// returns how many went.
+func (s *Store) holdBlocked(ctx context.Context, r *look) (held int) {
+	if len(r.behind) == 0 {
+		return 0
+	}
+	token := uuidOf(r.token)
+	seqs := make([]int64, len(r.behind))
+	var keys []string
+	seen := map[string]bool{}
+	for i, row := range r.behind {
+		seqs[i] = row.Receipt.Seq
+		if !seen[row.Key] {
+			seen[row.Key], keys = true, append(keys, row.Key)
+		}
+	}
+	hold := func(name, sql string, what any) (n int, ok bool) {
+		err := s.run(ctx, func() []statement {
+			return transaction(r.req.Lease, s.lockStatement(r.lanes, nil),
+				statement{name: name, sql: sql, args: []any{what, token}, rows: count(&n)})
+		})
+		if err != nil {
+			s.later(ctx, "hold", err) // the next claim reads them again
+		}
+		return n, err == nil
+	}
+	held, ok := hold("hold", s.q.hold, seqs)
+	if !r.crowded(len(r.parked) + len(r.behind)) {
+		return held
+	}
+	for range maxHoldChunks {
+		if !ok {
+			break
+		}
+		var n int
+		if n, ok = hold("hold near", s.q.holdNear, keys); n == 0 {
+			break
+		}
+		held += n
+	}
+	return held
+}
+
+// count reads a result of one number.
+func count(n *int) func(rows pgx.Rows) error {
+	return func(rows pgx.Rows) error {
+		for rows.Next() {
+			if err := rows.Scan(n); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	}
+}

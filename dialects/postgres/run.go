@@ -1,0 +1,159 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// A statement is one of a transaction's. Those that don't depend on each other's
+// results go out together in one round trip, the lock and the COMMIT among them.
+type statement struct {
+	name string
+	sql  string
+	args []any
+	rows func(rows pgx.Rows) error   // reads the result, if there is something to read
+	tag  func(tag pgconn.CommandTag) // or only how many rows it touched
+}
+
+const (
+	// Always said, never left to the session's default: under REPEATABLE READ every
+	// statement after the lock would decide by what stood before it.
+	beginSQL  = `BEGIN ISOLATION LEVEL READ COMMITTED`
+	commitSQL = `COMMIT`
+	// Set for the transaction only, so a pooler may hand the session to others. A
+	// process that is stopped in the middle would else hold its lanes for ever, for
+	// SKIP LOCKED passes over what is locked however long its lease is over.
+	limitsSQL = `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('lock_timeout', $2::text, true)`
+)
+
+const (
+	// endTimeout bounds what is done after the caller's ctx may have ended: rolling
+	// back, freeing the lanes of a claim nobody knows of.
+	endTimeout = 2 * time.Second
+	// lockTimeout bounds the wait for a lane row, also when the client has gone.
+	lockTimeout = 5 * time.Second
+	// tries of a transaction that the database wants to be run again.
+	tries = 5
+)
+
+func begin() statement  { return statement{name: "begin", sql: beginSQL} }
+func commit() statement { return statement{name: "commit", sql: commitSQL} }
+func limits(idle time.Duration) statement {
+	ms := func(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
+	return statement{name: "limits", sql: limitsSQL, args: []any{ms(idle), ms(lockTimeout)}}
+}
+
+// transaction wraps statements into a transaction that goes out in one round trip.
+func transaction(idle time.Duration, body ...statement) []statement {
+	return append(append([]statement{begin(), limits(idle)}, body...), commit())
+}
+
+// send runs statements on conn in one round trip. It stops at the first error.
+func (s *Store) send(ctx context.Context, conn *pgx.Conn, statements ...statement) error {
+	if s.hook != nil {
+		return s.sendSingly(ctx, conn, statements)
+	}
+	batch := &pgx.Batch{}
+	for _, st := range statements {
+		q := batch.Queue(st.sql, st.args...)
+		switch {
+		case st.rows != nil:
+			q.Query(st.rows)
+		case st.tag != nil:
+			q.Exec(func(tag pgconn.CommandTag) error { st.tag(tag); return nil })
+		}
+	}
+	return conn.SendBatch(ctx, batch).Close()
+}
+
+func (s *Store) sendSingly(ctx context.Context, conn *pgx.Conn, statements []statement) error {
+	for _, st := range statements {
+		if err := s.hook(st.name); err != nil {
+			return err
+		}
+		if st.rows == nil {
+			tag, err := conn.Exec(ctx, st.sql, st.args...)
+			if err != nil {
+				return err
+			}
+			if st.tag != nil {
+				st.tag(tag)
+			}
+			continue
+		}
+		rows, err := conn.Query(ctx, st.sql, st.args...)
+		if err == nil {
+			err = st.rows(rows)
+			rows.Close()
+			err = errors.Join(err, rows.Err())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// with gives f a connection for as long as it runs. A transaction that f leaves
+// open is rolled back; if that fails the pool throws the connection away.
+func (s *Store) with(ctx context.Context, f func(conn *pgx.Conn) error) error {
+	c, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Release()
+	if err = f(c.Conn()); err == nil {
+		return nil
+	}
+	if pg := c.Conn().PgConn(); !pg.IsClosed() && pg.TxStatus() != 'I' {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		if _, rerr := c.Conn().Exec(ctx, `ROLLBACK`); rerr != nil {
+			err = errors.Join(err, fmt.Errorf("roll back: %w", rerr))
+		}
+	}
+	return err
+}
+
+// run does one transaction in one round trip, again if the database asks for it.
+func (s *Store) run(ctx context.Context, statements func() []statement) error {
+	return retried(ctx, func() error {
+		return s.with(ctx, func(conn *pgx.Conn) error { return s.send(ctx, conn, statements()...) })
+	})
+}
+
+// retried calls f again after a serialization failure, a deadlock or a lock that
+// was not to be had. f must do a whole transaction, from nothing.
+func retried(ctx context.Context, f func() error) error {
+	for try := 1; ; try++ {
+		err := f()
+		if err == nil || try == tries || ctx.Err() != nil || !again(err) {
+			return err
+		}
+	}
+}
+
+func again(err error) bool {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
+		return false
+	}
+	switch pgErr.Code {
+	case "40001", "40P01", "55P03":
+		return true
+	}
+	return false
+}
+
+// answered reports whether an error is the server's own word that the transaction
+// was rolled back. After any other one its outcome is unknown.
+func answered(err error) bool {
+	var pgErr *pgconn.PgError
+	return errors.As(err, &pgErr) && severity(pgErr) == "ERROR" || pgconn.SafeToRetry(err)
+}

@@ -1,0 +1,47 @@
+package postgres
+
+// statements are what a Store sends, with the names filled in once. They are
+// fields, not constants, so that a test can put a wrong one in place and see that
+// it is wrong.
+type statements struct {
+	promote, unpark, draining            string
+	lease, suspect, read                 string
+	park, pause, pauseNear, hand         string
+	lock, lockFree                       string
+	hold, holdNear                       string
+	drain                                string
+	publish, publishFull, publishMeta    string
+	settle, resolve, free                string
+	extendLanes, extendRows, extendLosts string
+}
+
+func newStatements(n names) statements {
+	return statements{
+		promote: n.sql(promoteSQL), unpark: n.sql(unparkSQL), draining: n.sql(drainingSQL),
+		lease: n.sql(leaseSQL), suspect: n.sql(suspectSQL), read: n.sql(readSQL),
+		park: n.sql(parkSQL), pause: n.sql(pauseSQL), pauseNear: n.sql(pauseNearSQL), hand: n.sql(handSQL),
+		lock: n.sql(lockSQL), lockFree: n.sql(lockFreeSQL),
+		hold: n.sql(holdSQL), holdNear: n.sql(holdNearSQL),
+		drain:   n.sql(drainSQL),
+		publish: n.sql(publishSQL("")), publishFull: n.sql(publishSQL("full")), publishMeta: n.sql(publishSQL("metadata")),
+		settle: n.sql(settleSQL), resolve: n.sql(resolveSQL), free: n.sql(freeSQL),
+		extendLanes: n.sql(extendLanesSQL), extendRows: n.sql(extendRowsSQL), extendLosts: n.sql(extendLostsSQL),
+	}
+}
+
+// all lists the statements with their names, for the golden file and for tests
+// that look at plans.
+func (q statements) all() []struct{ name, sql string } {
+	return []struct{ name, sql string }{
+		{"begin", beginSQL}, {"limits", limitsSQL},
+		{"promote", q.promote}, {"unpark", q.unpark}, {"draining", q.draining},
+		{"lease", q.lease}, {"suspect", q.suspect}, {"read", q.read},
+		{"park", q.park}, {"pause", q.pause}, {"pause near", q.pauseNear}, {"hand", q.hand},
+		{"lock", q.lock}, {"lock free", q.lockFree}, {"hold", q.hold}, {"hold near", q.holdNear},
+		{"drain", q.drain},
+		{"publish", q.publish}, {"publish, archive full", q.publishFull}, {"publish, archive metadata", q.publishMeta},
+		{"settle", q.settle}, {"resolve", q.resolve}, {"free", q.free},
+		{"extend lanes", q.extendLanes}, {"extend rows", q.extendRows}, {"extend lost", q.extendLosts},
+		{"commit", commitSQL},
+	}
+}
