@@ -41,6 +41,9 @@ type StoreSubject struct {
 	// HoldSnapshot opens a transaction that sees the table as it is now, and keeps it
 	// open until the returned function is called. Optional.
 	HoldSnapshot func(t T) (release func())
+	// Seed makes the random clause repeat what it did under the same seed before;
+	// zero: another one each time. It is printed.
+	Seed uint64
 }
 
 // Tx is a business transaction.
