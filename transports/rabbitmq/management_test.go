@@ -19,7 +19,7 @@ func manage(t testing.TB, verb, path string, body any) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequest(verb, testservers.Management(t, "rabbitmq4")+"/api"+path, bytes.NewReader(text))
+	req, err := http.NewRequest(verb, testservers.Management(t, server)+"/api"+path, bytes.NewReader(text))
 	if err != nil {
 		t.Fatal("the management URL can't be parsed")
 	}
@@ -64,7 +64,7 @@ func connectionNamed(t testing.TB, name string) string {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for {
-		resp, err := http.Get(testservers.Management(t, "rabbitmq4") + "/api/connections")
+		resp, err := http.Get(testservers.Management(t, server) + "/api/connections")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"io"
 	"math/big"
 	"net"
 	"net/url"
@@ -396,7 +397,7 @@ func TestCutsUnderLoad(t *testing.T) {
 }
 
 func TestBrokerKilled(t *testing.T) {
-	server := testservers.Control(t, "rabbitmq4")
+	node := testservers.Control(t, server)
 	name := unique("killed") // declared without a clean-up over a connection that will be dead
 	tr := newTransport(t, brokerURL(t), &Options{Declare: &Topology{Queues: []Queue{{Name: name}}}})
 	d := Destination("", name)
@@ -407,7 +408,7 @@ func TestBrokerKilled(t *testing.T) {
 	var once sync.Once
 	go func() {
 		<-killed
-		server.Kill()
+		node.Kill()
 	}()
 	tr.Publish(within(t, time.Minute), d, msgs, func(i int, r engine.Result) {
 		results[i] = r
@@ -426,7 +427,7 @@ func TestBrokerKilled(t *testing.T) {
 		}
 	}
 	t.Log(confirmed.Load(), count)
-	server.Up()
+	node.Up()
 	deadline := time.Now().Add(30 * time.Second)
 	for {
 		f := tr.Probe(within(t, 10*time.Second), d)
@@ -645,5 +646,129 @@ func TestEndedContext(t *testing.T) {
 	cancel()
 	for _, r := range publish(t, ctx, tr, "amq.topic", messages(3)) {
 		wantFault(t, r, engine.Transient, codeNotSent)
+	}
+}
+
+// A peer that is gone without a word is found by heartbeats, though the call has
+// time left.
+func TestHeartbeat(t *testing.T) {
+	p := newProxy(t, brokerURL(t))
+	tr := newTransport(t, p.url(brokerURL(t)), &Options{Heartbeat: time.Second, DialTimeout: time.Second})
+	if f := tr.Probe(within(t, 10*time.Second), "amq.topic"); f != nil {
+		t.Fatal(f)
+	}
+	p.set(func() { p.deaf, p.mute = true, true })
+	start := time.Now()
+	for _, r := range publish(t, within(t, time.Minute), tr, "amq.default/"+unique("nobody"), messages(3)) {
+		if r.Fault == nil || r.Fault.Class != engine.Unavailable && r.Fault.Class != engine.Unknown {
+			t.Errorf("%v, want unavailable or unknown", r.Fault)
+		}
+	}
+	if d := time.Since(start); d > 10*time.Second {
+		t.Errorf("a silent peer was found after %v, with heartbeats of 1 s", d)
+	}
+}
+
+// When one exchange's messages hold up a whole connection, it gets another one.
+func TestExchangeThatHoldsUpOthersIsMovedAway(t *testing.T) {
+	b := dialBroker(t)
+	q, x := b.queue("bystander", nil), b.exchange("culprit", "fanout")
+	xq := b.queue("culprit", nil)
+	b.bind(xq, "", x)
+	p := newProxy(t, brokerURL(t))
+	tr := newTransport(t, p.url(brokerURL(t)), nil)
+	both := func() {
+		t.Helper()
+		wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), messages(1))...)
+		wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, x, messages(1))...)
+	}
+	both()
+	p.set(func() { p.mute = true })
+	wantFault(t, publish(t, within(t, 100*time.Millisecond), tr, x, messages(1))[0], engine.Unknown, codeTimeout)
+	p.set(func() { p.mute = false })
+	both()
+	if n := p.open(); n != 2 {
+		t.Errorf("%d connections, want 2: one for the exchange that was cut, one for the others", n)
+	}
+}
+
+// Many exchanges do not use up the connection's channels.
+func TestIdleChannelsMakeRoom(t *testing.T) {
+	b := dialBroker(t)
+	q := b.queue("room", nil)
+	tr := newTransport(t, brokerURL(t), nil)
+	tr.maxPipes = 3
+	var exchanges []string
+	for range 8 {
+		x := b.exchange("room", "fanout")
+		b.bind(q, "", x)
+		exchanges = append(exchanges, x)
+	}
+	for range 3 {
+		for _, x := range exchanges {
+			wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, x, messages(3))...)
+		}
+	}
+	s := tr.shared.current
+	s.mu.Lock()
+	n := len(s.pipes)
+	s.mu.Unlock()
+	if n > 3 {
+		t.Errorf("%d channels, want at most 3", n)
+	}
+	if n := b.depth(q); n != 72 {
+		t.Errorf("%d messages, want 72", n)
+	}
+}
+
+func TestTLS(t *testing.T) {
+	cert := selfSigned(t)
+	u, err := url.Parse(brokerURL(t))
+	if err != nil {
+		t.Fatal("the broker's URL can't be parsed")
+	}
+	plain := u.Host
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{cert}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", plain)
+			if err != nil {
+				client.Close()
+				continue
+			}
+			both := func() { client.Close(); server.Close() }
+			wg.Go(func() { io.Copy(server, client); both() })
+			wg.Go(func() { io.Copy(client, server); both() })
+		}
+	})
+	t.Cleanup(func() { ln.Close(); wg.Wait() })
+	roots := x509.NewCertPool()
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots.AddCert(leaf)
+	u.Scheme, u.Host = "amqps", ln.Addr().String()
+	config := &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}
+
+	b := dialBroker(t)
+	q := b.queue("tls", nil)
+	tr := newTransport(t, u.String(), &Options{TLS: config})
+	wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), messages(2000))...)
+	if n := b.depth(q); n != 2000 {
+		t.Errorf("%d messages, want 2000", n)
+	}
+	// This broker knows no EXTERNAL.
+	external := newTransport(t, u.String(), &Options{TLS: config, External: true})
+	if f := external.Probe(within(t, 10*time.Second), ""); f == nil || f.Code != codeSASL {
+		t.Errorf("EXTERNAL: %v, want unavailable (sasl)", f)
 	}
 }

@@ -14,10 +14,31 @@ import (
 	"github.com/outward-dev/outward/internal/testservers"
 )
 
+// server is the broker that tests use. No test of this package is parallel.
+var server = "rabbitmq4"
+
+type clause struct {
+	name string
+	f    func(*testing.T)
+}
+
+func onEachBroker(t *testing.T, clauses []clause) {
+	for _, name := range []string{"rabbitmq4", "rabbitmq3"} {
+		t.Run(name, func(t *testing.T) {
+			testservers.URL(t, name)
+			defer func(old string) { server = old }(server)
+			server = name
+			for _, c := range clauses {
+				t.Run(c.name, c.f)
+			}
+		})
+	}
+}
+
 // brokerURL returns the URL of a real broker, or skips.
 func brokerURL(t testing.TB) string {
 	t.Helper()
-	return testservers.URL(t, "rabbitmq4")
+	return testservers.URL(t, server)
 }
 
 // unique returns a name that no other test uses.

@@ -12,9 +12,6 @@ import (
 	"github.com/outward-dev/outward/engine"
 )
 
-// maxPipes bounds the channels of a connection; past it an idle one makes room.
-const maxPipes = 512
-
 // A session is one connection to the broker, from login to its end. It is never
 // revived.
 type session struct {
@@ -196,9 +193,9 @@ func (s *session) pipe(ctx context.Context, exchange string) (*pipe, *engine.Fau
 	return o.pipe, o.fault, o.fault != nil && s.ended()
 }
 
-// makeRoom must be called with s.mu held.
+// makeRoom closes an idle channel when there are many. s.mu is held.
 func (s *session) makeRoom() {
-	if len(s.pipes) < maxPipes {
+	if len(s.pipes) < s.t.maxPipes {
 		return
 	}
 	for exchange, o := range s.pipes {

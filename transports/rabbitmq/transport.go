@@ -18,10 +18,11 @@ import (
 // A Transport publishes to one virtual host of one RabbitMQ. It connects when it
 // is first used and again when a connection is lost. It may be shared.
 type Transport struct {
-	addr   *address
-	opts   Options
-	log    *slog.Logger
-	redial time.Duration // no dial sooner than this after one that failed
+	addr     *address
+	opts     Options
+	log      *slog.Logger
+	redial   time.Duration // no dial sooner than this after one that failed
+	maxPipes int           // channels of a connection; past it an idle one makes room
 
 	cut     context.Context // ends when Close cuts off what still runs
 	cutOff  context.CancelFunc
@@ -59,7 +60,7 @@ func New(url string, opts *Options) (*Transport, error) {
 	if err := errors.Join(errURL, errOpts); err != nil {
 		return nil, fmt.Errorf("rabbitmq: %w", err)
 	}
-	t := &Transport{addr: addr, opts: o, log: o.Logger, redial: 200 * time.Millisecond, solo: map[string]*line{}}
+	t := &Transport{addr: addr, opts: o, log: o.Logger, redial: 200 * time.Millisecond, maxPipes: 512, solo: map[string]*line{}}
 	t.cut, t.cutOff = context.WithCancel(context.Background())
 	t.shared = &line{t: t}
 	return t, nil
