@@ -39,6 +39,9 @@ const (
 	AggregateVersion = "outward-aggregate-version"
 	CreatedAt        = "outward-created-at"
 	Resends          = "outward-resends"
+
+	// CorrelationID is for transports whose protocol has no place of its own for it.
+	CorrelationID = "outward-correlation-id"
 )
 
 // ownPrefix begins every header of Outward's own. The whole prefix is taken, so
@@ -97,6 +100,11 @@ func headers(m *engine.Outgoing, source, attribute string, set func(name, value 
 			set(name, value)
 		}
 	}
+	own(m, source, attribute, set)
+}
+
+// own writes what Outward itself says in headers.
+func own(m *engine.Outgoing, source, attribute string, set func(name, value string)) {
 	optional := func(name, value string) {
 		if value != "" {
 			set(name, value)
