@@ -1,0 +1,122 @@
+package matrix
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/outward-dev/outward/engine"
+)
+
+// A dialect joins the matrix by one line here and a file of its own.
+var dialects = []dialect{postgresDialect}
+
+// A transport joins the matrix by one line here and a file of its own.
+var transports = []transport{rabbitmqTransport}
+
+// A dialect is how the matrix reaches one kind of database.
+type dialect struct {
+	name    string
+	servers []string // by the names of scripts/services
+	// create makes an empty outbox on a server, which goes when the test ends, and
+	// says how to reach it.
+	create func(t *testing.T, server string) (address string)
+	// open reaches it, from any process.
+	open func(address string) (*outbox, error)
+}
+
+// An outbox is an open outbox.
+type outbox struct {
+	store   engine.Store
+	enqueue func(ctx context.Context, commit func(context.Context), msgs ...engine.Message) ([]engine.ID, error) // commit is called before COMMIT
+	exec    func(ctx context.Context, sql string) error                                                          // {p} stands for schema and prefix
+	// hold opens a transaction that sees the tables as they are, until it is released.
+	hold  func(ctx context.Context) (release func(), err error)
+	close func()
+}
+
+// A transport is how the matrix reaches one kind of broker.
+type transport struct {
+	name    string
+	servers []string
+	// create makes a place for messages that goes when the test ends: routes sends
+	// every topic there.
+	create func(t *testing.T, server string) (address string)
+	open   func(address string) (engine.Transport, []engine.Route, error)
+	// take removes and returns all that is there, in order.
+	take func(ctx context.Context, address string) ([]delivery, error)
+}
+
+// A delivery is a message as a consumer gets it.
+type delivery struct {
+	id, key, topic, kind string
+	payload              []byte
+	redelivered          bool
+}
+
+// pairs runs a test for every dialect with every transport, on each of their servers.
+func pairs(t *testing.T, test func(t *testing.T, p *pair)) {
+	t.Helper()
+	for _, d := range dialects {
+		for _, tr := range transports {
+			for _, ds := range d.servers {
+				for _, ts := range tr.servers {
+					t.Run(ds+"/"+ts, func(t *testing.T) {
+						p := &pair{t: t, dialect: d, transport: tr}
+						p.storeAt = d.create(t, ds)
+						p.brokerAt = tr.create(t, ts)
+						var err error
+						if p.outbox, err = d.open(p.storeAt); err != nil {
+							t.Fatal(err)
+						}
+						t.Cleanup(p.outbox.close)
+						test(t, p)
+					})
+				}
+			}
+		}
+	}
+}
+
+// A pair is an outbox and a broker under test.
+type pair struct {
+	t        *testing.T
+	dialect  dialect
+	storeAt  string
+	brokerAt string
+	outbox   *outbox
+	transport
+}
+
+// settled waits until nothing is left to be sent.
+func (p *pair) settled(limit time.Duration) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+	defer cancel()
+	var b engine.Backlog
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var err error
+		if b, err = p.outbox.store.(engine.Monitor).Backlog(ctx); err == nil && b.Ready.N+b.Waiting.N+b.Held.N == 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			p.t.Fatalf("not settled within %v: %+v", limit, b)
+		}
+	}
+}
+
+// taken returns everything that is at the broker.
+func (p *pair) taken() []delivery {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), time.Minute)
+	defer cancel()
+	ds, err := p.take(ctx, p.brokerAt)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return ds
+}

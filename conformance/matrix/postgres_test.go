@@ -1,0 +1,86 @@
+package matrix
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/outward-dev/outward/dialects/postgres"
+	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/internal/testservers"
+)
+
+var postgresDialect = dialect{
+	name:    "postgres",
+	servers: testservers.Postgres(),
+	create: func(t *testing.T, server string) string {
+		dsn := testservers.DSN(t, server)
+		schema := "matrix_" + strings.ToLower(rand.Text()[:10])
+		pool, err := pgxpool.New(t.Context(), dsn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		if _, err := pool.Exec(t.Context(), "CREATE SCHEMA "+schema); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := pool.Exec(context.Background(), "DROP SCHEMA "+schema+" CASCADE"); err != nil {
+				t.Errorf("the schema stays behind: %v", err)
+			}
+		})
+		if _, err := postgres.Migrate(t.Context(), pool, &postgres.Options{Schema: schema}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return dsn + "#" + schema
+	},
+	open: func(address string) (*outbox, error) {
+		dsn, schema, _ := strings.Cut(address, "#")
+		pool, err := pgxpool.New(context.Background(), dsn)
+		if err != nil {
+			return nil, err
+		}
+		opts := &postgres.Options{Schema: schema}
+		store, err := postgres.NewStore(pool, opts)
+		if err != nil {
+			return nil, err
+		}
+		writer, err := postgres.NewWriter(opts)
+		if err != nil {
+			return nil, err
+		}
+		return &outbox{
+			store: store,
+			close: pool.Close,
+			enqueue: func(ctx context.Context, commit func(context.Context), msgs ...engine.Message) (ids []engine.ID, err error) {
+				err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					if ids, err = writer.Enqueue(ctx, tx, msgs...); err == nil && commit != nil {
+						commit(ctx)
+					}
+					return err
+				})
+				return ids, err
+			},
+			exec: func(ctx context.Context, sql string) error {
+				_, err := pool.Exec(ctx, strings.ReplaceAll(sql, "{p}", schema+".outbox_"))
+				return err
+			},
+			hold: func(ctx context.Context) (func(), error) {
+				tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+				if err != nil {
+					return nil, err
+				}
+				var n int
+				if err := tx.QueryRow(ctx, fmt.Sprintf("SELECT count(*) FROM %s.outbox_lanes", schema)).Scan(&n); err != nil {
+					return nil, err
+				}
+				return func() { _ = tx.Rollback(context.Background()) }, nil
+			},
+		}, nil
+	},
+}

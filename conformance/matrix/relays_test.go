@@ -1,0 +1,287 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/outward-dev/outward/engine"
+)
+
+const (
+	keys      = 20
+	perKey    = 500
+	keyless   = 10_000
+	topicOne  = "matrix.one"
+	topicTwo  = "matrix.two"
+	kind      = "matrix.test.v1"
+	soakLimit = 3 * time.Minute
+)
+
+// committed is what producers know to have committed.
+type committed struct {
+	mu  sync.Mutex
+	ids map[string]string // id -> payload
+}
+
+func (c *committed) add(ids []engine.ID, msgs []engine.Message) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, id := range ids {
+		c.ids[id.String()] = string(msgs[i].Payload)
+	}
+}
+
+// produce commits the keyed and the keyless messages of the tests below, in many
+// transactions that overlap, so that numbers do not follow commits. Transactions
+// of one key do not overlap: that is what order per key rests on.
+func (p *pair) produce(c *committed) {
+	late := func(ctx context.Context) { // others commit with higher numbers meanwhile
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(rand.IntN(5000)) * time.Microsecond):
+		}
+	}
+	send := func(msgs []engine.Message) {
+		ids, err := p.outbox.enqueue(p.t.Context(), late, msgs...)
+		if err != nil {
+			p.t.Errorf("enqueue: %v", err)
+			return
+		}
+		c.add(ids, msgs)
+	}
+	var producers sync.WaitGroup
+	for k := range keys {
+		producers.Go(func() {
+			for n := 0; n < perKey; {
+				var msgs []engine.Message
+				for range min(1+rand.IntN(20), perKey-n) {
+					msgs = append(msgs, engine.Message{Topic: topicOne, Type: kind, Key: fmt.Sprint("key-", k), Payload: []byte(strconv.Itoa(n))})
+					n++
+				}
+				send(msgs)
+			}
+		})
+	}
+	for k := range 4 {
+		producers.Go(func() {
+			for n := 0; n < keyless/4; n += 50 {
+				msgs := make([]engine.Message, 50)
+				for i := range msgs {
+					msgs[i] = engine.Message{Topic: topicOne, Type: kind, Payload: fmt.Appendf(nil, "keyless %d %d", k, n+i)}
+				}
+				send(msgs)
+			}
+		})
+	}
+	producers.Wait()
+}
+
+// wantAll checks that what is at the broker is what was committed, each at least
+// once and unchanged, and that first deliveries of a key are in order. It returns
+// how many came again.
+func (p *pair) wantAll(c *committed) (again int) {
+	p.t.Helper()
+	seen := map[string]bool{}
+	next := map[string]int{}
+	for _, d := range p.taken() {
+		want, known := c.ids[d.id]
+		switch {
+		case !known:
+			p.t.Fatalf("message %s was never committed", d.id)
+		case want != string(d.payload) || d.kind != kind:
+			p.t.Fatalf("message %s came changed: type %q, payload %q, not %q", d.id, d.kind, d.payload, want)
+		case seen[d.id]:
+			again++
+			continue
+		}
+		seen[d.id] = true
+		if d.key == "" {
+			continue
+		}
+		if got := string(d.payload); got != strconv.Itoa(next[d.key]) {
+			p.t.Fatalf("%s: first delivery number %d is message %s", d.key, next[d.key], got)
+		}
+		next[d.key]++
+	}
+	if len(seen) != len(c.ids) {
+		p.t.Fatalf("%d of %d messages arrived", len(seen), len(c.ids))
+	}
+	return again
+}
+
+func TestFourRelays(t *testing.T) {
+	pairs(t, func(t *testing.T, p *pair) {
+		var relays []*relayProcess
+		for range 4 {
+			relays = append(relays, p.startRelay(nil))
+		}
+		c := &committed{ids: map[string]string{}}
+		p.produce(c)
+		p.settled(soakLimit)
+		for _, r := range relays {
+			r.stop()
+		}
+		if again := p.wantAll(c); again != 0 {
+			t.Errorf("%d messages came more than once, and no relay died", again)
+		}
+	})
+}
+
+func TestFourRelaysUnderAHeldSnapshot(t *testing.T) {
+	pairs(t, func(t *testing.T, p *pair) {
+		release, err := p.outbox.hold(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+		c := &committed{ids: map[string]string{}}
+		p.produce(c)
+		var relays []*relayProcess
+		for range 4 {
+			relays = append(relays, p.startRelay(nil))
+		}
+		p.settled(soakLimit)
+		for _, r := range relays {
+			r.stop()
+		}
+		if again := p.wantAll(c); again != 0 {
+			t.Errorf("%d messages came more than once", again)
+		}
+	})
+}
+
+// Relays are killed at random moments, and others started. What was on its way to
+// the broker may come again; nothing else may.
+func TestRelaysAreKilled(t *testing.T) {
+	pairs(t, func(t *testing.T, p *pair) {
+		const kills, batch = 6, 200
+		small := func(s *relaySpec) { s.Batch, s.Lease = batch, time.Second }
+		relays := []*relayProcess{p.startRelay(small), p.startRelay(small), p.startRelay(small)}
+		c := &committed{ids: map[string]string{}}
+		var producing sync.WaitGroup
+		producing.Go(func() { p.produce(c) })
+		for range kills {
+			<-time.After(time.Duration(300+rand.IntN(700)) * time.Millisecond)
+			n := rand.IntN(len(relays))
+			relays[n].kill()
+			relays[n] = p.startRelay(small)
+		}
+		producing.Wait()
+		p.settled(soakLimit)
+		for _, r := range relays {
+			r.stop()
+		}
+		again := p.wantAll(c)
+		t.Logf("%d kills, %d messages came again", kills, again)
+		if most := kills * 4 * batch; again > most {
+			t.Errorf("%d messages came again; %d kills with 4 batches of %d in hand explain %d", again, kills, batch, most)
+		}
+	})
+}
+
+func TestAKeyOverTwoTopicsOfWhichOneIsPaused(t *testing.T) {
+	pairs(t, func(t *testing.T, p *pair) {
+		operator := p.outbox.store.(engine.Operator)
+		by := engine.Actor{Name: "anna", Reason: "maintenance"}
+		if err := operator.Pause(t.Context(), engine.Pause{Destination: engine.TopicPause(topicTwo), By: by}); err != nil {
+			t.Fatal(err)
+		}
+		c := &committed{ids: map[string]string{}}
+		var msgs []engine.Message
+		for n := range 300 {
+			topic := topicOne
+			if n%7 == 3 {
+				topic = topicTwo
+			}
+			msgs = append(msgs, engine.Message{Topic: topic, Type: kind, Key: "key-0", Payload: []byte(strconv.Itoa(n))})
+		}
+		ids, err := p.outbox.enqueue(t.Context(), nil, msgs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.add(ids, msgs)
+		relays := []*relayProcess{p.startRelay(nil), p.startRelay(nil)}
+		// What comes before the first message of the paused topic goes; the rest waits.
+		p.until(30*time.Second, "the head of the key to be parked", func(b engine.Backlog) bool {
+			return b.Parked.N == 1 && b.Held.N == 300-4 && b.Ready.N == 0
+		})
+		if ok, err := operator.Resume(t.Context(), engine.TopicPause(topicTwo), by); err != nil || !ok {
+			t.Fatalf("resume: %v, %v", ok, err)
+		}
+		p.settled(time.Minute)
+		for _, r := range relays {
+			r.stop()
+		}
+		if again := p.wantAll(c); again != 0 {
+			t.Errorf("%d messages came more than once", again)
+		}
+	})
+}
+
+// until waits until the backlog is as cond wants it.
+func (p *pair) until(limit time.Duration, what string, cond func(engine.Backlog) bool) {
+	p.t.Helper()
+	ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var b engine.Backlog
+	for {
+		var err error
+		if b, err = p.outbox.store.(engine.Monitor).Backlog(ctx); err == nil && cond(b) {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			p.t.Fatalf("waited %v for %s: %+v, %v", limit, what, b, err)
+		}
+	}
+}
+
+// A message arrives as the plain INSERT of a foreign writer made it.
+func TestAPlainInsert(t *testing.T) {
+	pairs(t, func(t *testing.T, p *pair) {
+		text := "quotes ' \" backslash \\ and \\u00e9, é, an emoji 😀,\na newline and a tab\t."
+		quoted := "'" + strings.ReplaceAll(text, "'", "''") + "'"
+		for _, sql := range []string{
+			"INSERT INTO {p}messages (topic, type, payload_text) VALUES ('matrix.one', '" + kind + "', " + quoted + ")",
+			"INSERT INTO {p}messages (topic, type, payload_text, ordering_key) VALUES ('matrix.one', '" + kind + "', " + quoted + ", 'a key')",
+			"INSERT INTO {p}messages (topic, type, payload_text, ordering_key) VALUES ('matrix.one', '" + kind + "', " + quoted + ", '')",
+		} {
+			if err := p.outbox.exec(t.Context(), sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r := p.startRelay(nil)
+		p.settled(30 * time.Second)
+		r.stop()
+		ds := p.taken()
+		if len(ds) != 3 {
+			t.Fatalf("%d deliveries of 3 messages", len(ds))
+		}
+		keyed := 0
+		for _, d := range ds {
+			if string(d.payload) != text || d.kind != kind || d.topic != topicOne {
+				t.Errorf("it came as topic %q, type %q, payload %q", d.topic, d.kind, d.payload)
+			}
+			if _, err := engine.ParseID(d.id); err != nil {
+				t.Errorf("its id: %v", err)
+			}
+			if d.key == "a key" {
+				keyed++
+			} else if d.key != "" {
+				t.Errorf("its key is %q", d.key)
+			}
+		}
+		if keyed != 1 {
+			t.Errorf("%d of 3 have the key", keyed)
+		}
+	})
+}
