@@ -488,6 +488,17 @@ func TestCannotConnect(t *testing.T) {
 			}
 		}
 	}
+	hangUp := func(c net.Conn) {
+		if _, err := c.Read(make([]byte, 8)); err != nil {
+			t.Error(err)
+		}
+	}
+	http := func(c net.Conn) {
+		if _, err := c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); err != nil {
+			t.Error(err)
+		}
+		read(c)
+	}
 	secure := listen(func(c net.Conn) { read(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}})) })
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -514,8 +525,8 @@ func TestCannotConnect(t *testing.T) {
 		{"untrusted certificate", "amqps://u:" + secret + "@" + secure, codeTLS, Options{}},
 		{"silent", "amqp://u:" + secret + "@" + listen(read), codeTimeout, Options{DialTimeout: 200 * time.Millisecond}},
 		{"silent TLS", "amqps://u:" + secret + "@" + listen(read), codeTimeout, Options{DialTimeout: 200 * time.Millisecond}},
-		{"closes at once", "amqp://u:" + secret + "@" + listen(func(c net.Conn) { c.Read(make([]byte, 8)) }), codeHandshake, Options{}},
-		{"speaks HTTP", "amqp://u:" + secret + "@" + listen(func(c net.Conn) { c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); read(c) }), codeHandshake, Options{DialTimeout: 3 * time.Second}},
+		{"closes at once", "amqp://u:" + secret + "@" + listen(hangUp), codeHandshake, Options{}},
+		{"speaks HTTP", "amqp://u:" + secret + "@" + listen(http), codeHandshake, Options{DialTimeout: 3 * time.Second}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			before := runtime.NumGoroutine()
@@ -744,9 +755,14 @@ func TestTLS(t *testing.T) {
 				client.Close()
 				continue
 			}
-			both := func() { client.Close(); server.Close() }
-			wg.Go(func() { io.Copy(server, client); both() })
-			wg.Go(func() { io.Copy(client, server); both() })
+			pass := func(to, from net.Conn) {
+				_, err := io.Copy(to, from) // until either end closes
+				t.Logf("a connection ended: %v", err)
+				client.Close()
+				server.Close()
+			}
+			wg.Go(func() { pass(server, client) })
+			wg.Go(func() { pass(client, server) })
 		}
 	})
 	t.Cleanup(func() { ln.Close(); wg.Wait() })

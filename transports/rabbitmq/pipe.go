@@ -19,6 +19,7 @@ type pipe struct {
 	ch       *amqp.Channel
 	slots    chan struct{} // one per message sent and not settled
 	turn     chan struct{} // held while writing: the library's channels are not for sharing
+	gone     chan struct{} // closed when the pipe takes no more
 	dead     chan struct{} // closed when the channel has ended and verdict is set
 
 	verdict *engine.Fault
@@ -27,7 +28,7 @@ type pipe struct {
 	returns   chan amqp.Return
 	pending   map[string]*entry // by message id
 	live      int               // of pending, those whose call still waits
-	retired   bool              // takes no more; closed when live is 0
+	retired   bool              // gone is closed; the channel is closed when live is 0
 	confirmed bool
 }
 
@@ -49,6 +50,7 @@ func newPipe(s *session, exchange string, ch *amqp.Channel, o *opening) *pipe {
 		s: s, o: o, exchange: exchange, ch: ch,
 		slots:   make(chan struct{}, s.t.opts.Window),
 		turn:    make(chan struct{}, 1),
+		gone:    make(chan struct{}),
 		dead:    make(chan struct{}),
 		pending: map[string]*entry{},
 	}
@@ -75,7 +77,7 @@ func (p *pipe) watch(closes chan *amqp.Error) {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.retired = true
+	p.refuse()
 	// Nothing is settled without a confirmation before dead is closed, so whatever
 	// is here and not confirmed is what was lost.
 	var lost []string
@@ -111,7 +113,7 @@ func (p *pipe) send(ctx context.Context, c *call, i int, key string, msg amqp.Pu
 		case p.slots <- struct{}{}:
 		case <-ctx.Done():
 			return notSent(ctx)
-		case <-p.dead:
+		case <-p.gone:
 			return errGone
 		case <-p.s.blocking():
 			return p.s.blockedFault()
@@ -146,7 +148,7 @@ func (p *pipe) enter(ctx context.Context, e *entry) error {
 		case p.turn <- struct{}{}:
 		case <-ctx.Done():
 			return notSent(ctx)
-		case <-p.dead:
+		case <-p.gone:
 			return errGone
 		case <-p.s.blocking():
 			return p.s.blockedFault()
@@ -340,8 +342,16 @@ func (p *pipe) retire() {
 	p.s.forget(p.exchange, p.o)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.retired = true
+	p.refuse()
 	p.closeIfDone()
+}
+
+// refuse lets nothing more in. p.mu is held.
+func (p *pipe) refuse() {
+	if !p.retired {
+		p.retired = true
+		close(p.gone)
+	}
 }
 
 // retireIdle retires the pipe if nothing is outstanding on it. The session's lock
@@ -352,12 +362,12 @@ func (p *pipe) retireIdle() bool {
 	if len(p.pending) > 0 || p.retired {
 		return false
 	}
-	p.retired = true
+	p.refuse()
 	p.closeIfDone()
 	return true
 }
 
-// closeIfDone must be called with p.mu held.
+// closeIfDone closes a retired pipe that nobody waits on. p.mu is held.
 func (p *pipe) closeIfDone() {
 	if p.retired && p.live == 0 && !p.ch.IsClosed() {
 		p.s.t.wg.Go(func() { p.s.closeChannel(p.ch) })

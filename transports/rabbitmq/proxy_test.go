@@ -94,7 +94,7 @@ func (p *proxy) cut() {
 
 func (c *proxied) cut() {
 	for _, conn := range []net.Conn{c.client, c.server} {
-		conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.(*net.TCPConn).SetLinger(0) // fails only on one that is closed
 		conn.Close()
 	}
 }
@@ -143,11 +143,12 @@ func (p *proxy) waitWhile(f func() bool) {
 
 // readFrame reads a frame and returns all of it.
 func readFrame(r io.Reader) ([]byte, error) {
-	frame := make([]byte, 7)
-	if _, err := io.ReadFull(r, frame); err != nil {
+	var head [7]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
-	frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame[3:])+1)...)
+	frame := make([]byte, 7+binary.BigEndian.Uint32(head[3:])+1)
+	copy(frame, head[:])
 	_, err := io.ReadFull(r, frame[7:])
 	return frame, err
 }

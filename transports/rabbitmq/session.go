@@ -101,7 +101,7 @@ func (s *session) block(b amqp.Blocking) {
 	}
 }
 
-// isBlocked must be called with s.mu held.
+// isBlocked reports whether the broker takes nothing. s.mu is held.
 func (s *session) isBlocked() bool {
 	select {
 	case <-s.blocked:

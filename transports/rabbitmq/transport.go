@@ -298,9 +298,7 @@ func (t *Transport) tryAlone(ctx context.Context, d target, msgs []engine.Outgoi
 	for n, i := range suspects {
 		key, pub, f := t.prepare(d, &msgs[i])
 		if f == nil && (s == nil || s.ended()) {
-			if s, f = t.dial(ctx); f == nil {
-				s.alone = true
-			}
+			s, f = t.dialAlone(ctx, d.exchange)
 		}
 		var res engine.Result
 		if f == nil {
@@ -318,6 +316,25 @@ func (t *Transport) tryAlone(ctx context.Context, d target, msgs []engine.Outgoi
 			return
 		}
 	}
+}
+
+// dialAlone makes a connection for one message at a time. It asks the ordinary way
+// first, which knows when the broker is out of reach or blocked and does not let
+// itself be hurried.
+func (t *Transport) dialAlone(ctx context.Context, exchange string) (*session, *engine.Fault) {
+	ordinary, f := t.line(exchange).session(ctx)
+	if f != nil {
+		return nil, f
+	}
+	if f := ordinary.ready(ctx); f != nil {
+		return nil, f
+	}
+	s, f := t.dial(ctx)
+	if f != nil {
+		return nil, f
+	}
+	s.alone = true
+	return s, nil
 }
 
 // try sends one message and waits for its outcome. A fault says that it was not
@@ -355,10 +372,6 @@ func (t *Transport) Close(ctx context.Context) error {
 		return nil
 	}
 	t.closed = true
-	lines := []*line{t.shared}
-	for _, l := range t.solo {
-		lines = append(lines, l)
-	}
 	t.mu.Unlock()
 
 	idle := make(chan struct{})
@@ -376,9 +389,12 @@ func (t *Transport) Close(ctx context.Context) error {
 	}
 	t.cutOff()
 	var goodbyes sync.WaitGroup
-	for _, l := range lines {
+	goodbyes.Go(t.shared.close)
+	t.mu.Lock()
+	for _, l := range t.solo {
 		goodbyes.Go(l.close)
 	}
+	t.mu.Unlock()
 	goodbyes.Wait()
 	t.wg.Wait()
 	return err

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"maps"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -129,5 +130,30 @@ func TestAMQPCheck(t *testing.T) {
 	a := ForAMQP(&m, "/orders")
 	if err := a.Check(); err != nil {
 		t.Errorf("255 bytes: Check says %v", err)
+	}
+}
+
+// The example in docs/wire-format.md is what is really sent.
+func TestTheDocumentedExample(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/wire-format.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, found := strings.Cut(string(text), "\nheaders:\n")
+	if !found {
+		t.Fatal("docs/wire-format.md has no example")
+	}
+	documented := map[string]any{}
+	for line := range strings.Lines(example) {
+		name, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			break
+		}
+		documented[name] = strings.TrimSpace(value)
+	}
+	m := full()
+	m.Resends, m.CreatedAt = 0, time.Date(2026, 3, 1, 12, 0, 0, 731_822_000, time.UTC)
+	if got := ForAMQP(&m, "/orders").Headers; !maps.Equal(got, documented) {
+		t.Errorf("headers\n         sent %v\nin the page %v", got, documented)
 	}
 }
