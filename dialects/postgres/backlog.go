@@ -20,7 +20,8 @@ SELECT ` + capped(`{messages} m WHERE m.state = 0`) + `,
        ` + capped(`{messages} m WHERE m.state = 2`) + `,
        ` + capped(`{messages} m WHERE m.state = 3`) + `,
        ` + capped(`{messages} m WHERE m.state = 1 AND m.paused_for IS NOT NULL`) + `,
-       (SELECT count(*) FROM {lanes} l WHERE l.lease_until > now() AND cardinality(l.handed_seq) > 0),
+       (SELECT count(*) FROM {lanes} l WHERE l.lease_until > now() AND cardinality(l.handed_seq) > 0)
+         + ` + capped(`{messages} m WHERE m.state = 1 AND m.lease_token IS NOT NULL AND m.available_at > now()`) + `,
        coalesce((extract(epoch FROM clock_timestamp() - least(
          (SELECT min(h.created_at) FROM {lanes} l CROSS JOIN LATERAL (
             SELECT m.created_at FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq LIMIT 1) h),
@@ -34,8 +35,8 @@ func capped(what string) string {
 	return fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM %s LIMIT %d) c)`, what, countCap+1)
 }
 
-// Backlog implements [engine.Monitor]. Leased counts lanes; a detached message
-// counts as waiting.
+// Backlog implements [engine.Monitor]. Leased counts lanes and
+// detached messages; the latter are waiting as well.
 func (s *Store) Backlog(ctx context.Context) (engine.Backlog, error) {
 	var ready, waiting, held, dead, parked, leased, keys, entries int
 	var oldest, oldestHold int64

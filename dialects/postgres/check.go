@@ -125,7 +125,7 @@ SELECT (SELECT count(*) FROM {lanes} WHERE lane BETWEEN 0 AND 63),
 func (s *Store) checkTable(ctx context.Context, add adder) {
 	n := s.names
 	indexes := []string{}
-	for _, name := range []string{"ready", "due", "parked", "held", "aside", "dead", "message_id_key", "pkey"} {
+	for _, name := range []string{"ready", "due", "parked", "detached", "held", "aside", "dead", "message_id_key", "pkey"} {
 		indexes = append(indexes, n.prefix+"messages_"+name)
 	}
 	var laneCount, snapshots int

@@ -19,9 +19,7 @@ const (
 	// most: more would hold the lane's lock for too long.
 	chunk = 10_000
 	// A Claim that moves rows out of the way without finding one that may go looks
-	// again, so often and for so long at most. Then it gives up the connection's
-	// turn; the next one goes on where it stopped.
-	maxRounds   = 16
+	// again, for so long at most; the next one goes on where it stopped.
 	maxRounding = 2 * time.Second
 	// maxHoldChunks is how many chunks of blocked rows one round moves.
 	maxHoldChunks = 5
@@ -61,11 +59,17 @@ UPDATE {messages} m
 // that no more rows are read than are wanted.
 //
 // low is the smallest entry of the row's key, own whether the row has one itself.
-var readSQL = `
+var readSQL = reading("m.headers::text, m.payload, m.payload_text")
+
+// aheadSQL is readSQL without what may be large, to look far ahead.
+var aheadSQL = reading("NULL::text, NULL::bytea, NULL::text")
+
+func reading(body string) string {
+	return `
 WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid)
 SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type,
        coalesce(m.aggregate_type, ''), coalesce(m.aggregate_id, ''), coalesce(m.aggregate_version, 0),
-       coalesce(m.correlation_id, ''), m.content_type, m.headers::text, m.payload, m.payload_text,
+       coalesce(m.correlation_id, ''), m.content_type, ` + body + `,
        CASE WHEN ` + ordinary("m.occurred_at") + ` THEN m.occurred_at END,
        CASE WHEN ` + ordinary("m.created_at") + ` THEN m.created_at END,
        m.attempts, m.crashes, m.resends, m.company, m.available_at > clock_timestamp(),
@@ -73,6 +77,10 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, '
        coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1), -1)
   FROM (` + merged("*", "$2::integer") + `) m
  ORDER BY m.seq`
+}
+
+// bodySQL reads what aheadSQL left out, of the rows that go.
+const bodySQL = `SELECT m.seq, m.headers::text, m.payload, m.payload_text FROM {messages} m WHERE m.seq = ANY ($1::bigint[])`
 
 // merged is a query for the first limit ready rows of the lanes in mine, in the
 // order of seq. Each part is an ordered walk over one lane's range of the partial
@@ -100,6 +108,13 @@ func ordinary(column string) string {
 const parkSQL = `
 UPDATE {messages} m SET state = 1
  WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND m.lane IN (SELECT l.lane FROM {lanes} l WHERE l.token = $2::uuid)`
+
+// parkNearSQL does the same to the front of the leased lanes, beyond what was read.
+var parkNearSQL = fmt.Sprintf(`
+WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid),
+near AS MATERIALIZED (%s)
+UPDATE {messages} m SET state = 1 FROM near n WHERE m.seq = n.seq AND m.state = 0 AND n.available_at > clock_timestamp()`,
+	merged("seq, available_at", fmt.Sprint(chunk)))
 
 // pauseSQL puts aside rows of paused topics until the pause ends. A keyed one gets
 // an entry: its key's next message may be of another topic and must not overtake
@@ -163,9 +178,9 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 	s.freeOrphans(ctx)
 	start := time.Now()
 	for round := 1; ; round++ {
-		r := &look{req: req}
+		r := &look{}
 		err := retried(ctx, func() error {
-			*r = look{req: req}
+			*r = look{req: req, first: round == 1}
 			return s.with(ctx, func(conn *pgx.Conn) error { return s.claimOnce(ctx, conn, r) })
 		})
 		if err != nil {
@@ -184,7 +199,7 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 		if len(r.batch) > 0 {
 			return r.result(), nil
 		}
-		if r.moved == 0 || round >= maxRounds || time.Since(start) > maxRounding {
+		if r.moved == 0 || time.Since(start) > maxRounding {
 			return nil, nil
 		}
 	}
@@ -194,11 +209,13 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 type look struct {
 	req   engine.ClaimRequest
 	token engine.ID
+	first bool // of this Claim
 
 	lanes    []int16
 	rows     []row
 	batch    []*row
 	suspects bool // one was met that could not go
+	ahead    bool // the rows were read without their bodies
 
 	later  []int64 // not due
 	parked []int64 // of a paused topic, and for which pause
@@ -218,10 +235,13 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 	token := pgtype.UUID{Bytes: r.token, Valid: true}
 	req := &r.req
 	moved := func(tag pgconn.CommandTag) { r.moved += int(tag.RowsAffected()) }
-	err := s.send(ctx, conn,
-		begin(), limits(req.Lease),
-		statement{name: "promote", sql: s.q.promote, tag: moved},
-		statement{name: "unpark", sql: s.q.unpark, tag: moved},
+	first := []statement{begin(), limits(req.Lease), {name: "promote", sql: s.q.promote, tag: moved}}
+	if r.first {
+		// Once only: a caller may name a pause that has just ended, and what is parked
+		// for that comes back each time.
+		first = append(first, statement{name: "unpark", sql: s.q.unpark, tag: moved})
+	}
+	first = append(first,
 		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},
 		commit(),
 		begin(), limits(req.Lease),
@@ -229,15 +249,20 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		statement{name: "suspect", sql: s.q.suspect, args: []any{token}},
 		statement{name: "read", sql: s.q.read, args: []any{token, req.Limit}, rows: r.scan},
 	)
-	if err != nil {
+	if err := s.send(ctx, conn, first...); err != nil {
 		return err
 	}
 	if len(r.lanes) == 0 {
 		return s.send(ctx, conn, commit())
 	}
 	r.choose()
+	if r.hidden() {
+		if err := s.lookAhead(ctx, conn, r, token); err != nil {
+			return err
+		}
+	}
 	second := r.moves(s, token)
-	var lanes, stamps = make([]int16, len(r.batch)), make([]int32, len(r.batch))
+	lanes, stamps := make([]int16, len(r.batch)), make([]int32, len(r.batch))
 	seqs := make([]int64, len(r.batch))
 	for i, row := range r.batch {
 		lanes[i], seqs[i], stamps[i] = row.lane, row.Receipt.Seq, row.stamp
@@ -321,16 +346,57 @@ func (r *look) choose() {
 	}
 }
 
+// hidden reports whether suspects, which stay where they are until this process
+// is idle, may hide so much that it is worth while to look past them.
+func (r *look) hidden() bool {
+	return r.suspects && len(r.rows) >= r.req.Limit && 2*len(r.batch) < r.req.Limit
+}
+
+// lookAhead reads again, far more rows and little of each, and then the rest of
+// those that go.
+func (s *Store) lookAhead(ctx context.Context, conn *pgx.Conn, r *look, token pgtype.UUID) error {
+	*r = look{req: r.req, token: r.token, first: r.first, lanes: r.lanes, draining: r.draining, moved: r.moved}
+	r.ahead = true
+	if err := s.send(ctx, conn, statement{name: "ahead", sql: s.q.ahead, args: []any{token, chunk}, rows: r.scan}); err != nil {
+		return err
+	}
+	r.choose()
+	if len(r.batch) == 0 {
+		return nil
+	}
+	bySeq := make(map[int64]*row, len(r.batch))
+	seqs := make([]int64, len(r.batch))
+	for i, row := range r.batch {
+		seqs[i], bySeq[row.Receipt.Seq] = row.Receipt.Seq, row
+	}
+	return s.send(ctx, conn, statement{name: "body", sql: s.q.body, args: []any{seqs}, rows: func(rows pgx.Rows) error {
+		for rows.Next() {
+			var seq int64
+			var b body
+			if err := rows.Scan(&seq, &b.headers, &b.payload, &b.text); err != nil {
+				return err
+			}
+			if row := bySeq[seq]; row != nil {
+				row.decode(b)
+			}
+		}
+		return rows.Err()
+	}})
+}
+
 // moves are the statements that put aside what may not go now.
 func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
 	if len(r.later) > 0 {
 		r.moved += len(r.later)
 		sts = append(sts, statement{name: "park", sql: s.q.park, args: []any{r.later, token}})
+		if r.crowded() {
+			sts = append(sts, statement{name: "park near", sql: s.q.parkNear, args: []any{token}})
+		}
 	}
 	if len(r.parked) > 0 {
 		r.moved += len(r.parked)
 		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.parked, r.pauses, token}})
-		if r.crowded(len(r.parked) + len(r.behind)) {
+		if r.crowded() {
 			var topics, names []string
 			for _, topic := range r.req.Paused {
 				name := r.req.PausedFor[topic]
@@ -345,10 +411,10 @@ func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
 	return sts
 }
 
-// crowded reports whether so many of the rows that were read could not go that it
-// is time to clear the front of the lanes in large chunks.
-func (r *look) crowded(stuck int) bool {
-	return len(r.rows) == r.req.Limit && stuck*2 >= len(r.rows)
+// crowded reports whether so many of the rows that were read have to go aside that
+// it is time to clear the front of the lanes in large chunks.
+func (r *look) crowded() bool {
+	return len(r.rows) >= r.req.Limit && 2*(len(r.later)+len(r.parked)+len(r.behind)) >= len(r.rows)
 }
 
 func (r *look) result() []engine.Claimed {

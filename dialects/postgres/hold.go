@@ -12,14 +12,18 @@ import (
 // again, after the lock, and under the claim's token, for a ready row may be in the
 // hands of whoever has the lane now.
 //
-// A row that has an entry of its own is held as well, and its entry goes: the
-// smaller one holds back what is behind it anyway. Left ready it would be read by
-// every claim until the head of its key is settled, and a few hundred such rows, as
-// a lost connection leaves them, would close the lane.
+// A row that has an entry of its own keeps its place by that entry, and stays. But
+// where such rows crowd the front of a lane (a lost connection leaves hundreds of
+// them behind one that is dead) every claim would read them in vain and the lane
+// would stand still; so there ($3) they are held as well and their entries go. The
+// smaller entry holds back what is behind them anyway.
 const holdTail = `
 h AS (UPDATE {messages} m SET state = 2 FROM c WHERE m.seq = c.seq AND m.state = 0 RETURNING m.seq),
 e AS (DELETE FROM {blocks} b USING c WHERE b.ordering_key = c.ordering_key AND b.seq = c.seq)
 SELECT count(*) FROM h`
+
+const ownStays = `
+     AND ($3::boolean OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq))`
 
 const lowest = `(SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1)`
 
@@ -28,7 +32,7 @@ const holdSQL = `
 WITH c AS MATERIALIZED (
   SELECT m.seq, m.ordering_key
     FROM {messages} m JOIN {lanes} l ON l.lane = m.lane CROSS JOIN LATERAL ` + lowest + ` low
-   WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND l.token = $2::uuid AND low.seq > 0 AND low.seq < m.seq),` + holdTail
+   WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND l.token = $2::uuid AND low.seq > 0 AND low.seq < m.seq` + ownStays + `),` + holdTail
 
 // holdNearSQL holds rows of the same keys beyond what was read, at the front of
 // the lanes.
@@ -38,7 +42,7 @@ near AS MATERIALIZED (%s),
 c AS MATERIALIZED (
   SELECT m.seq, m.ordering_key
     FROM near m CROSS JOIN LATERAL %s low
-   WHERE m.ordering_key = ANY ($1::text[]) AND low.seq > 0 AND low.seq < m.seq),`, merged("seq, ordering_key", fmt.Sprint(chunk)), lowest) + holdTail
+   WHERE m.ordering_key = ANY ($1::text[]) AND $3::boolean AND low.seq > 0 AND low.seq < m.seq),`, merged("seq, ordering_key", fmt.Sprint(chunk)), lowest) + holdTail
 
 // holdBlocked moves blocked rows out of the ready set, so that each is met once. It
 // returns how many went.
@@ -56,10 +60,11 @@ func (s *Store) holdBlocked(ctx context.Context, r *look) (held int) {
 			seen[row.Key], keys = true, append(keys, row.Key)
 		}
 	}
+	crowded := r.crowded()
 	hold := func(name, sql string, what any) (n int, ok bool) {
 		err := s.run(ctx, func() []statement {
 			return transaction(r.req.Lease, s.lockStatement(r.lanes, nil),
-				statement{name: name, sql: sql, args: []any{what, token}, rows: count(&n)})
+				statement{name: name, sql: sql, args: []any{what, token, crowded}, rows: count(&n)})
 		})
 		if err != nil {
 			s.later(ctx, "hold", err) // the next claim reads them again
@@ -67,7 +72,7 @@ func (s *Store) holdBlocked(ctx context.Context, r *look) (held int) {
 		return n, err == nil
 	}
 	held, ok := hold("hold", s.q.hold, seqs)
-	if !r.crowded(len(r.parked) + len(r.behind)) {
+	if !crowded {
 		return held
 	}
 	for range maxHoldChunks {

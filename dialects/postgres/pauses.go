@@ -86,7 +86,7 @@ SELECT destination, by_name, by_relay, reason, class, since, (extract(epoch FROM
 			}
 		}
 		p.Since = p.Since.UTC()
-		p.For, p.ProbeIn = time.Duration(lasting)*time.Microsecond, time.Duration(max(probe, 0))*time.Microsecond
+		p.For, p.ProbeIn = time.Duration(lasting)*time.Microsecond, time.Duration(probe)*time.Microsecond
 		list = append(list, p)
 	}
 	if err := rows.Err(); err != nil {

@@ -20,6 +20,14 @@ type row struct {
 	stamp int32
 	later bool  // not due yet
 	low   int64 // smallest entry of its key; -1: none
+
+	occurred *time.Time // nil: not an instant that can be held
+}
+
+// body is the part of a row that may be large.
+type body struct {
+	headers, text *string
+	payload       []byte
 }
 
 // A receipt's Scope holds the lane and the stamp.
@@ -33,30 +41,35 @@ func (r *look) scan(rows pgx.Rows) error {
 	r.rows = r.rows[:0]
 	for rows.Next() {
 		var (
-			one               row
-			id                pgtype.UUID
-			headers, text     *string
-			payload           []byte
-			occurred, created *time.Time
-			failing           int64
+			one     row
+			id      pgtype.UUID
+			b       body
+			created *time.Time
+			failing int64
 		)
 		m := &one.Message
 		if err := rows.Scan(&one.Receipt.Seq, &one.lane, &one.stamp, &id, &m.Topic, &m.Key, &m.Type,
 			&m.AggregateType, &m.AggregateID, &m.AggregateVersion,
-			&m.CorrelationID, &m.ContentType, &headers, &payload, &text, &occurred, &created,
+			&m.CorrelationID, &m.ContentType, &b.headers, &b.payload, &b.text, &one.occurred, &created,
 			&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.later, &failing, &one.low); err != nil {
 			return err
 		}
 		m.ID = id.Bytes
 		one.Receipt.Scope = scope(one.lane, one.stamp)
 		one.FailingFor = time.Duration(failing) * time.Microsecond
-		one.Bad = decode(m, headers, payload, text, occurred)
+		if !r.ahead {
+			one.decode(b)
+		}
 		if created != nil {
 			one.CreatedAt = created.UTC()
 		}
 		r.rows = append(r.rows, one)
 	}
 	return rows.Err()
+}
+
+func (r *row) decode(b body) {
+	r.Bad = decode(&r.Message, b.headers, b.payload, b.text, r.occurred)
 }
 
 // decode fills in what can be wrong with a row that somebody else inserted. The

@@ -36,6 +36,9 @@ const (
 	// endTimeout bounds what is done after the caller's ctx may have ended: rolling
 	// back, freeing the lanes of a claim nobody knows of.
 	endTimeout = 2 * time.Second
+	// minIdle is the least limit on a transaction that sits idle between its two round
+	// trips: a short lease must not end one whose client is merely slow.
+	minIdle = 5 * time.Second
 	// lockTimeout bounds the wait for a lane row, also when the client has gone.
 	lockTimeout = 5 * time.Second
 	// tries of a transaction that the database wants to be run again.
@@ -46,7 +49,7 @@ func begin() statement  { return statement{name: "begin", sql: beginSQL} }
 func commit() statement { return statement{name: "commit", sql: commitSQL} }
 func limits(idle time.Duration) statement {
 	ms := func(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
-	return statement{name: "limits", sql: limitsSQL, args: []any{ms(idle), ms(lockTimeout)}}
+	return statement{name: "limits", sql: limitsSQL, args: []any{ms(max(idle, minIdle)), ms(lockTimeout)}}
 }
 
 // transaction wraps statements into a transaction that goes out in one round trip.

@@ -74,6 +74,7 @@ u AS (
      SET state = CASE v.kind WHEN 1 THEN 1 WHEN 2 THEN 3 WHEN 3 THEN 0 ELSE 1 END,
          available_at = CASE WHEN v.kind = 1 AND v.pause <> '' THEN 'infinity'
                              WHEN v.kind IN (1, 4) THEN clock_timestamp() + v.after * interval '1 microsecond'
+                             WHEN v.kind = 3 AND m.state = 1 THEN clock_timestamp()
                              ELSE m.available_at END,
          lease_token = CASE WHEN v.kind = 4 THEN v.token END,
          paused_for = CASE WHEN v.kind = 1 THEN nullif(v.pause, '') END,

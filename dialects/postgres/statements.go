@@ -5,8 +5,9 @@ package postgres
 // it is wrong.
 type statements struct {
 	promote, unpark, draining            string
-	lease, suspect, read                 string
-	park, pause, pauseNear, hand         string
+	lease, suspect, read, ahead, body    string
+	park, parkNear, pause, pauseNear     string
+	hand                                 string
 	lock, lockFree                       string
 	hold, holdNear                       string
 	drain                                string
@@ -18,8 +19,8 @@ type statements struct {
 func newStatements(n names) statements {
 	return statements{
 		promote: n.sql(promoteSQL), unpark: n.sql(unparkSQL), draining: n.sql(drainingSQL),
-		lease: n.sql(leaseSQL), suspect: n.sql(suspectSQL), read: n.sql(readSQL),
-		park: n.sql(parkSQL), pause: n.sql(pauseSQL), pauseNear: n.sql(pauseNearSQL), hand: n.sql(handSQL),
+		lease: n.sql(leaseSQL), suspect: n.sql(suspectSQL), read: n.sql(readSQL), ahead: n.sql(aheadSQL), body: n.sql(bodySQL),
+		park: n.sql(parkSQL), parkNear: n.sql(parkNearSQL), pause: n.sql(pauseSQL), pauseNear: n.sql(pauseNearSQL), hand: n.sql(handSQL),
 		lock: n.sql(lockSQL), lockFree: n.sql(lockFreeSQL),
 		hold: n.sql(holdSQL), holdNear: n.sql(holdNearSQL),
 		drain:   n.sql(drainSQL),
@@ -35,8 +36,8 @@ func (q statements) all() []struct{ name, sql string } {
 	return []struct{ name, sql string }{
 		{"begin", beginSQL}, {"limits", limitsSQL},
 		{"promote", q.promote}, {"unpark", q.unpark}, {"draining", q.draining},
-		{"lease", q.lease}, {"suspect", q.suspect}, {"read", q.read},
-		{"park", q.park}, {"pause", q.pause}, {"pause near", q.pauseNear}, {"hand", q.hand},
+		{"lease", q.lease}, {"suspect", q.suspect}, {"read", q.read}, {"ahead", q.ahead}, {"body", q.body},
+		{"park", q.park}, {"park near", q.parkNear}, {"pause", q.pause}, {"pause near", q.pauseNear}, {"hand", q.hand},
 		{"lock", q.lock}, {"lock free", q.lockFree}, {"hold", q.hold}, {"hold near", q.holdNear},
 		{"drain", q.drain},
 		{"publish", q.publish}, {"publish, archive full", q.publishFull}, {"publish, archive metadata", q.publishMeta},

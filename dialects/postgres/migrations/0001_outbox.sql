@@ -62,6 +62,7 @@ CREATE TABLE {messages} (
 CREATE INDEX "{p}messages_ready"  ON {messages} (lane, seq) WHERE state = 0;
 CREATE INDEX "{p}messages_due"    ON {messages} (available_at, seq) WHERE state = 1;
 CREATE INDEX "{p}messages_parked" ON {messages} (paused_for, seq) WHERE state = 1 AND paused_for IS NOT NULL;
+CREATE INDEX "{p}messages_detached" ON {messages} (lease_token) WHERE state = 1 AND lease_token IS NOT NULL;
 CREATE INDEX "{p}messages_held"   ON {messages} (ordering_key, seq) WHERE state = 2;
 CREATE INDEX "{p}messages_aside"  ON {messages} (seq) WHERE state IN (1, 2);
 CREATE INDEX "{p}messages_dead"   ON {messages} (seq) WHERE state = 3;
