@@ -45,11 +45,11 @@ var layers = []struct{ pkg, may string }{
 }
 
 // forTests is what a package's tests may import besides.
-const forTests = "engine/... inbox conformance/... internal/testservers"
+const forTests = "engine/... inbox conformance/... internal/testservers internal/faultproxy"
 
 // testSupport lists the packages that are there for tests: they may import
 // testing, and nothing that ships may import them.
-var testSupport = []string{"conformance", "internal/testservers"}
+var testSupport = []string{"conformance", "internal/testservers", "internal/faultproxy"}
 
 // A pkg is what go list tells of a package. With -test it lists a package again
 // for its own tests, and the tests beside it, each with ForTest set, and a main

@@ -1,0 +1,202 @@
+// Package faultproxy stands between a client and a server, in tests, and does to
+// their connections what networks and servers do: it cuts them, stops reading,
+// stops answering, loses single answers.
+//
+// It knows nothing of a protocol. One that is to act on single messages is given a
+// function that reads one ([Proxy.Split]) and functions that see each before it is
+// passed on.
+//
+// Only tests import this package.
+package faultproxy
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A Proxy listens on a port of its own and passes what comes on to its target. It
+// ends with its test.
+type Proxy struct {
+	t      testing.TB
+	ln     net.Listener
+	target string
+	wg     sync.WaitGroup
+
+	mu       sync.Mutex
+	split    func(r *bufio.Reader) ([]byte, error)
+	changed  *sync.Cond
+	closed   bool
+	deaf     bool
+	mute     bool
+	up, down func(c *Conn, unit []byte) bool
+	conns    map[*Conn]bool
+	dials    int
+}
+
+// A Conn is one connection through a proxy.
+type Conn struct {
+	client, server net.Conn
+	write          sync.Mutex // to the client, unit by unit
+}
+
+// New returns a proxy for the server at target, a host and a port.
+func New(t testing.TB, target string) *Proxy {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Proxy{t: t, ln: ln, target: target, conns: map[*Conn]bool{}}
+	p.changed = sync.NewCond(&p.mu)
+	p.wg.Go(p.accept)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// Addr is where the proxy listens, a host and a port.
+func (p *Proxy) Addr() string { return p.ln.Addr().String() }
+
+// Close ends the proxy and its connections, and returns when nothing of it is left.
+func (p *Proxy) Close() {
+	p.set(func() { p.closed = true })
+	p.ln.Close()
+	p.Cut()
+	p.wg.Wait()
+}
+
+func (p *Proxy) set(f func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	f()
+	p.changed.Broadcast()
+}
+
+// Deaf stops reading from clients: what they write stays in the buffers on the way.
+func (p *Proxy) Deaf(on bool) { p.set(func() { p.deaf = on }) }
+
+// Mute stops passing on what the server says.
+func (p *Proxy) Mute(on bool) { p.set(func() { p.mute = on }) }
+
+// Split has f read one unit of the protocol at a time, in either direction, on the
+// connections that come after it. Without it a unit is whatever there is.
+func (p *Proxy) Split(f func(r *bufio.Reader) ([]byte, error)) { p.set(func() { p.split = f }) }
+
+// Up has each unit that a client sends shown to f, which says whether it is passed
+// on. nil: all are.
+func (p *Proxy) Up(f func(c *Conn, unit []byte) bool) { p.set(func() { p.up = f }) }
+
+// Down is Up for what the server sends.
+func (p *Proxy) Down(f func(c *Conn, unit []byte) bool) { p.set(func() { p.down = f }) }
+
+// Cut resets every connection.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		c.Cut()
+	}
+}
+
+// Open counts the connections that are open.
+func (p *Proxy) Open() int { p.mu.Lock(); defer p.mu.Unlock(); return len(p.conns) }
+
+// Dials counts the connections that ever were.
+func (p *Proxy) Dials() int { p.mu.Lock(); defer p.mu.Unlock(); return p.dials }
+
+// Cut resets the connection. What the kernel still holds of it is thrown away.
+func (c *Conn) Cut() {
+	for _, conn := range []net.Conn{c.client, c.server} {
+		conn.(*net.TCPConn).SetLinger(0)
+		conn.Close()
+	}
+}
+
+// Say sends something to the client as if the server had.
+func (c *Conn) Say(unit []byte) bool {
+	c.write.Lock()
+	defer c.write.Unlock()
+	_, err := c.client.Write(unit)
+	return err == nil
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.ln.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+		if err != nil {
+			client.Close()
+			continue
+		}
+		c := &Conn{client: client, server: server}
+		p.mu.Lock()
+		p.dials++
+		p.conns[c] = true
+		if p.closed {
+			c.Cut()
+		}
+		p.mu.Unlock()
+		var both sync.WaitGroup
+		both.Go(func() {
+			p.pass(c, client, &p.deaf, &p.up, func(b []byte) bool { _, err := server.Write(b); return err == nil })
+		})
+		both.Go(func() { p.pass(c, server, &p.mute, &p.down, c.Say) })
+		p.wg.Go(func() {
+			both.Wait()
+			p.set(func() { delete(p.conns, c) })
+		})
+	}
+}
+
+// pass passes on what comes from one side.
+func (p *Proxy) pass(c *Conn, from net.Conn, stopped *bool, seen *func(*Conn, []byte) bool, to func([]byte) bool) {
+	defer c.Cut()
+	r := bufio.NewReaderSize(from, 1<<16)
+	p.mu.Lock()
+	split := p.split
+	p.mu.Unlock()
+	if split == nil {
+		split = available
+	}
+	for {
+		p.waitWhile(stopped)
+		unit, err := split(r)
+		if err != nil {
+			return
+		}
+		p.waitWhile(stopped)
+		p.mu.Lock()
+		f := *seen
+		p.mu.Unlock()
+		if f != nil && !f(c, unit) {
+			continue
+		}
+		if !to(unit) {
+			return
+		}
+	}
+}
+
+func (p *Proxy) waitWhile(stopped *bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for *stopped && !p.closed {
+		p.changed.Wait()
+	}
+}
+
+// available reads whatever there is, at least one byte.
+func available(r *bufio.Reader) ([]byte, error) {
+	if _, err := r.Peek(1); err != nil {
+		return nil, err
+	}
+	unit := make([]byte, r.Buffered())
+	_, err := io.ReadFull(r, unit)
+	return unit, err
+}
