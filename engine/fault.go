@@ -67,6 +67,7 @@ const (
 	CodeTimeout    = "timeout"     // Unknown: no confirmation within the confirm timeout
 	CodeNoReport   = "no_report"   // Unknown: the transport returned without a word about the message
 	CodePanic      = "panic"       // Unknown: the transport panicked
+	CodeNotSent    = "not_sent"    // Transient, from a transport: its turn did not come before the context ended; nothing of it went out
 	CodeStopped    = "key_stopped" // Transient, from a transport that keeps key order: not sent, since an earlier one of its key failed
 )
 
@@ -84,6 +85,11 @@ func (f *Fault) Error() string {
 
 // Unwrap returns the detail.
 func (f *Fault) Unwrap() error { return f.Err }
+
+// unsent reports whether the message never left, through no fault of anybody's.
+func (f *Fault) unsent() bool {
+	return f.Class == Transient && (f.Code == CodeStopped || f.Code == CodeNotSent)
+}
 
 // maxErrorText bounds what is stored of an error: an operator's hint, not a log.
 const maxErrorText = 500

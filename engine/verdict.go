@@ -52,7 +52,7 @@ func (r *Relay) verdict(i *item, f Fault) {
 		r.park(i, failed(d, i.Topic, f), f)
 		return
 	}
-	if f.Code == CodeStopped {
+	if f.unsent() {
 		r.answer(i, Release(i.Receipt))
 		return
 	}

@@ -18,10 +18,10 @@ import (
 
 // Codes of this transport's faults, beside the broker's own numbers.
 const (
-	codeNoRoute     = "no_route"         // DestinationFailed: no queue is bound for the routing key (312)
+	codeNoRoute     = engine.CodeNoRoute // DestinationFailed: no queue is bound for the routing key (312)
 	codeDestination = "destination"      // DestinationFailed: the destination string can't be read
 	codeNack        = "nack"             // Transient: refused by a queue, which may be full
-	codeNotSent     = "not_sent"         // Transient: the time was over before it was its turn
+	codeNotSent     = engine.CodeNotSent // Transient: the time was over before it was its turn
 	codeWrite       = "write"            // Transient: the connection failed while it was being written
 	codeTimeout     = engine.CodeTimeout // Unknown, or Unavailable while connecting
 	codeLost        = "connection_lost"  // Unknown for what was sent, Unavailable otherwise
