@@ -18,6 +18,14 @@ const lease = time.Minute
 type bench struct {
 	T
 	s *StoreSubject
+	// settled are the messages that were settled as published and not enqueued again
+	// since. None of them may ever be claimed, whatever the clause is about.
+	settled map[engine.ID]bool
+	claimed map[engine.Receipt]engine.ID
+}
+
+func newBench(t T, s *StoreSubject) *bench {
+	return &bench{T: t, s: s, settled: map[engine.ID]bool{}, claimed: map[engine.Receipt]engine.ID{}}
 }
 
 // message is the least that can be enqueued, under a key or without.
@@ -43,6 +51,9 @@ func (b *bench) enqueue(msgs ...engine.Message) []engine.ID {
 		b.Fatalf("Enqueue of %d messages returned %d ids", len(msgs), len(ids))
 	}
 	b.commit(tx)
+	for _, id := range ids {
+		delete(b.settled, id)
+	}
 	return ids
 }
 
@@ -146,6 +157,12 @@ func (w *worker) ask(req engine.ClaimRequest) []engine.Claimed {
 	if len(cs) > req.Limit {
 		w.Fatalf("Claim with limit %d returned %d messages", req.Limit, len(cs))
 	}
+	for _, c := range cs {
+		if w.settled[c.ID] {
+			w.Fatalf("message %v was settled as published and is claimed again", c.ID)
+		}
+		w.claimed[c.Receipt] = c.ID
+	}
 	return cs
 }
 
@@ -188,6 +205,16 @@ func (w *worker) next(ids ...engine.ID) []engine.Claimed {
 	return cs
 }
 
+// one claims one message: the head of whatever there is.
+func (w *worker) one() engine.Claimed {
+	w.Helper()
+	cs := w.claim(1)
+	if len(cs) == 0 {
+		w.Fatalf("a claim of one message got none")
+	}
+	return cs[0]
+}
+
 // none checks that nothing may go now. It asks twice, since a claim may move rows
 // out of the way.
 func (w *worker) none() {
@@ -208,6 +235,11 @@ func (w *worker) settle(ss ...engine.Settlement) {
 	}
 	if len(lost) > 0 {
 		w.Fatalf("Settle of %d messages (%s first) reports %d lost: %v", len(ss), ss[0].Kind, len(lost), lost)
+	}
+	for _, s := range ss {
+		if s.Kind == engine.Published {
+			w.settled[w.claimed[s.Receipt]] = true
+		}
 	}
 }
 

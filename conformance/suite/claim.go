@@ -29,9 +29,16 @@ func claimClauses() []Clause {
 				defer mu.Unlock()
 				return len(claimed)
 			}
+			var first sync.WaitGroup // nobody settles before all have claimed once
+			first.Add(8)
 			for range 8 {
 				st := b.s.Open(b.T)
 				wg.Go(func() {
+					met := sync.OnceFunc(func() {
+						first.Done()
+						first.Wait()
+					})
+					defer met()
 					// Another's claim may have every lane just now, so an empty one is no end.
 					for ctx.Err() == nil {
 						cs, err := claimWithin(b.Context(), st, 15, true)
@@ -44,6 +51,7 @@ func claimClauses() []Clause {
 							claimed[c.ID]++
 						}
 						mu.Unlock()
+						met()
 						if len(cs) > 15 {
 							b.Errorf("a claim with limit 15 returned %d", len(cs))
 						}

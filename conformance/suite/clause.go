@@ -57,7 +57,7 @@ func clause(id, sentence string, check func(b *bench), needs ...Need) Clause {
 	dir, name := path.Split(file)
 	return Clause{ID: id, Sentence: sentence, Needs: needs,
 		Source: fmt.Sprintf("%s/%s:%d", path.Join(path.Base(path.Dir(path.Clean(dir))), path.Base(dir)), name, line),
-		Check:  func(t T, s *StoreSubject) { check(&bench{T: t, s: s}) }}
+		Check:  func(t T, s *StoreSubject) { check(newBench(t, s)) }}
 }
 
 // What clauses may need.

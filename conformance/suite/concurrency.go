@@ -19,7 +19,7 @@ type ledger struct {
 }
 
 // patience is how long a clause waits for other goroutines to get somewhere.
-const patience = Limit / 2
+const patience = 20 * time.Second
 
 func newLedger() *ledger {
 	return &ledger{previous: map[engine.ID]engine.ID{}, accepted: map[engine.ID]int{}}

@@ -24,7 +24,7 @@ func detachClauses() []Clause {
 		clause("store.detach.holds_key", "Later messages of a detached one's key wait for it, and nothing else does.", func(b *bench) {
 			ids := b.run("k", 2)
 			w := b.worker()
-			c := w.claim(1)[0]
+			c := w.one()
 			w.settle(detach(c))
 			w.none()
 			ids = append(ids, b.run("k", 1)...)
@@ -66,7 +66,7 @@ func detachClauses() []Clause {
 			w := b.worker()
 			for i, answer := range answers {
 				ids := b.run(answer.name, 2)
-				c := w.claim(1)[0]
+				c := w.one()
 				w.settle(detach(c))
 				w.settle(answer.of(c))
 				row := b.row(ids[0])
@@ -147,7 +147,7 @@ func detachClauses() []Clause {
 		clause("store.detach.fence", "The old holder of a detached message whose lease ran out changes nothing once another has it.", func(b *bench) {
 			ids := b.run("k", 2)
 			late, holder := b.worker(), b.worker()
-			c := late.claim(1)[0]
+			c := late.one()
 			late.settle(detach(c))
 			b.expire()
 			now := holder.next(ids[0])
@@ -166,7 +166,7 @@ func detachClauses() []Clause {
 		clause("store.detach.promoted", "A message whose lease as a detached one ran out is charged by no late verdict, even before another has it.", func(b *bench) {
 			ids := b.run("k", 2)
 			a, other := b.worker(), b.worker()
-			c := a.claim(1)[0]
+			c := a.one()
 			a.settle(detach(c))
 			b.expire()
 			if cs := other.ask(engine.ClaimRequest{}); len(cs) > 0 { // makes it ready, as a suspect
@@ -185,7 +185,7 @@ func detachClauses() []Clause {
 		clause("store.detach.late", "A detached message whose lease ran out and that nobody took is settled by its holder.", func(b *bench) {
 			ids := b.run("k", 2)
 			w := b.worker()
-			c := w.claim(1)[0]
+			c := w.one()
 			w.settle(detach(c))
 			b.expire()
 			w.settle(published(c))
@@ -196,7 +196,7 @@ func detachClauses() []Clause {
 		clause("store.detach.lane_taken", "A detached message is settled while another process holds its lane, and disturbs nothing there.", func(b *bench) {
 			ids := b.run("k", 3)
 			a, other := b.worker(), b.worker()
-			c := a.claim(1)[0]
+			c := a.one()
 			a.settle(detach(c))
 			b.loose(300)
 			var held []engine.Claimed
@@ -217,6 +217,7 @@ func detachClauses() []Clause {
 			ids := b.run("k", 3)
 			w := b.worker()
 			cs := w.claim(2)
+			w.same(cs, ids[:2])
 			w.settle(detach(cs[0]), detach(cs[1]))
 			w.settle(retry(cs[0], 2*time.Hour))
 			w.settle(retry(cs[1], time.Hour))

@@ -80,16 +80,16 @@ func houseClauses() []Clause {
 			}
 			b.pause(w, "sick", anna)
 			k := b.run("k", 3)
-			w.settle(retry(w.claim(1)[0], time.Hour))
+			w.settle(retry(w.one(), time.Hour))
 			w.none()
 			b.run("d", 4)
-			w.settle(bury(w.claim(1)[0]))
+			w.settle(bury(w.one()))
 			w.none()
 			loose := b.loose(1)
 			c := w.take(loose...)[0]
 			w.settle(engine.Reschedule(c.Receipt, 0, refused, engine.RescheduleOptions{PausedFor: "sick"}))
 			b.run("e", 2)
-			leased := w.claim(1)
+			leased := w.one()
 			got := b.backlog(b.worker())
 			want := engine.Backlog{Ready: engine.Count{N: 2}, Waiting: engine.Count{N: 2}, Parked: engine.Count{N: 1},
 				Held: engine.Count{N: 5}, Dead: engine.Count{N: 1}, HeldKeys: engine.Count{N: 2}, Leased: 1}
@@ -97,11 +97,11 @@ func houseClauses() []Clause {
 			if got != want {
 				b.Fatalf("Backlog is %+v, want %+v", got, want)
 			}
-			w.settle(detach(leased[0]))
+			w.settle(detach(leased))
 			if got := b.backlog(w); got.Leased != 1 || got.Waiting.N != 3 {
 				b.Fatalf("with one message detached and no lane leased: %+v", got)
 			}
-			w.settle(published(leased[0]))
+			w.settle(published(leased))
 			if got := b.backlog(w); got.Leased != 0 || got.Waiting.N != 2 || got.Ready.N != 1 {
 				b.Fatalf("with one message published and nothing leased: %+v", got)
 			}
@@ -111,7 +111,7 @@ func houseClauses() []Clause {
 		clause("store.backlog.ages", "Backlog says how old the oldest message is that has to go, and the oldest that holds back a key.", func(b *bench) {
 			w := b.worker()
 			b.run("d", 1)
-			w.settle(bury(w.claim(1)[0]))
+			w.settle(bury(w.one()))
 			b.pass(10 * time.Hour)
 			w.settle(retry(w.take(b.run("k", 1)...)[0], 100*time.Hour))
 			b.pass(time.Hour)
@@ -157,6 +157,8 @@ func houseClauses() []Clause {
 				case _, open = <-signals:
 				case <-limit:
 					b.Fatalf("the channel is open 10 s after its context ended")
+				case <-b.Context().Done():
+					b.Fatalf("the channel is open: %v", b.Context().Err())
 				}
 			}
 		}, needNotifier),
@@ -165,6 +167,7 @@ func houseClauses() []Clause {
 			ids := b.run("k", 2)
 			w := b.worker()
 			cs := w.claim(1)
+			w.same(cs, ids[:1])
 			ctx := over(b.Context())
 			check := func(what string, err error) {
 				b.Helper()

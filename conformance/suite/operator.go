@@ -39,6 +39,7 @@ func (b *bench) replay(w *worker, want int, f engine.Filter) {
 	if n != want {
 		b.Fatalf("Replay says %d, want %d", n, want)
 	}
+	clear(b.settled)
 }
 
 func (b *bench) dead(w *worker, f engine.Filter) []engine.Record {
@@ -84,7 +85,7 @@ func operatorClauses() []Clause {
 		clause("store.operator.requeue_passed", "A message that died without holding its key goes again when it is requeued.", func(b *bench) {
 			ids := b.run("k", 3)
 			w := b.worker()
-			w.settle(buryPassing(w.claim(1)[0]))
+			w.settle(buryPassing(w.one()))
 			w.publish(w.claim(1)...)
 			b.requeue(w, ids[0])
 			w.publish(w.next(ids[0], ids[2])...)
@@ -108,7 +109,7 @@ func operatorClauses() []Clause {
 		clause("store.operator.dead_only", "Requeue and discard touch dead messages only, whatever the filter says.", func(b *bench) {
 			w := b.worker()
 			waits := b.run("waits", 2)
-			w.settle(retry(w.claim(1)[0], time.Hour))
+			w.settle(retry(w.one(), time.Hour))
 			w.none()
 			taken := b.run("taken", 1)
 			cs := w.take(taken...)

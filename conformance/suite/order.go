@@ -49,7 +49,7 @@ func orderClauses() []Clause {
 		clause("store.order.head_retried", "The head of a key may fail again and again, and keeps its place.", func(b *bench) {
 			ids := b.run("k", 3)
 			w := b.worker()
-			w.settle(retry(w.claim(1)[0], time.Hour))
+			w.settle(retry(w.one(), time.Hour))
 			for range 3 {
 				w.none()
 				b.pass(2 * time.Hour)
@@ -84,7 +84,7 @@ func orderClauses() []Clause {
 		clause("store.order.retry_passing", "A reschedule that does not hold its key lets the later messages go on.", func(b *bench) {
 			ids := b.run("k", 3)
 			w := b.worker()
-			w.settle(retryPassing(w.claim(1)[0], time.Hour))
+			w.settle(retryPassing(w.one(), time.Hour))
 			w.publish(w.next(ids[1:]...)...)
 			b.pass(2 * time.Hour)
 			w.publish(w.next(ids[0])...)
@@ -104,7 +104,7 @@ func orderClauses() []Clause {
 		clause("store.order.dead_passes", "A message that died without holding its key releases the later ones, also those that waited for it.", func(b *bench) {
 			ids := b.run("k", 3)
 			w := b.worker()
-			w.settle(retry(w.claim(1)[0], time.Hour))
+			w.settle(retry(w.one(), time.Hour))
 			w.none()
 			b.is(Held, ids[1:]...)
 			b.pass(2 * time.Hour)
@@ -156,7 +156,7 @@ func orderClauses() []Clause {
 		clause("store.order.lone_head", "A head that failed before comes alone of its key, since what is behind it may be blocked yet.", func(b *bench) {
 			ids := b.run("k", 3)
 			w := b.worker()
-			w.settle(retry(w.claim(1)[0], 0))
+			w.settle(retry(w.one(), 0))
 			w.publish(w.next(ids[0])...)
 			w.publish(w.next(ids[1:]...)...)
 		}),
@@ -227,11 +227,12 @@ func orderClauses() []Clause {
 			w.settle(retry(w.take(head...)[0], time.Hour))
 			// More than a dialect will move in one statement.
 			ids := b.bulk("k", 10_500)
-			for held := State(""); held != Held; held = b.row(ids[len(ids)-1]).State {
+			for range 10 {
 				if cs := w.claim(1000); len(cs) > 0 {
 					b.Fatalf("claimed %d messages behind a waiting head", len(cs))
 				}
 			}
+			b.is(Held, ids[0], ids[len(ids)-1])
 			b.pass(2 * time.Hour)
 			w.publish(w.next(head...)...)
 			for n := 0; n < len(ids); {

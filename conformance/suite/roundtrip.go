@@ -96,8 +96,7 @@ func roundTripClauses() []Clause {
 				for _, version := range []int64{0, 1, 1<<63 - 1} {
 					m := message("k")
 					m.OccurredAt, m.AggregateVersion = at, version
-					b.enqueue(m)
-					for _, c := range w.drain() {
+					for _, c := range w.drained(b.enqueue(m)) {
 						b.carries(c, m)
 					}
 				}

@@ -132,9 +132,10 @@ func repeatClauses() []Clause {
 		clause("store.repeat.published", "Publishing again after a lost answer is done already, and not lost.", func(b *bench) {
 			ids := b.run("k", 2)
 			w := b.worker()
-			c := w.claim(1)
-			w.publish(c...)
-			w.publish(c...)
+			c := w.one()
+			w.publish(c)
+			w.publish(c)
+			b.gone(ids[0])
 			w.publish(w.next(ids[1])...)
 			b.gone(ids...)
 		}),
@@ -142,7 +143,7 @@ func repeatClauses() []Clause {
 		clause("store.repeat.retried", "A reschedule that is repeated after a lost answer is charged once.", func(b *bench) {
 			ids := b.run("k", 2)
 			w := b.worker()
-			c := w.claim(1)[0]
+			c := w.one()
 			for range 3 {
 				w.settle(retry(c, time.Hour))
 			}
@@ -167,7 +168,7 @@ func repeatClauses() []Clause {
 		clause("store.repeat.buried", "A burial that is repeated after a lost answer changes nothing more.", func(b *bench) {
 			ids := b.run("k", 2)
 			w := b.worker()
-			c := w.claim(1)[0]
+			c := w.one()
 			w.settle(bury(c))
 			before := b.row(ids[0])
 			w.settle(bury(c))
@@ -180,7 +181,7 @@ func repeatClauses() []Clause {
 		clause("store.repeat.released", "A release that is repeated after a lost answer gives nothing back that another has taken since.", func(b *bench) {
 			ids := b.run("k", 2)
 			a, other := b.worker(), b.worker()
-			c := a.claim(1)[0]
+			c := a.one()
 			a.settle(release(c))
 			a.settle(release(c))
 			cs := other.next(ids...)
@@ -193,7 +194,7 @@ func repeatClauses() []Clause {
 		clause("store.repeat.detached", "A detach that is repeated after a lost answer leaves the message in the same hands.", func(b *bench) {
 			ids := b.run("k", 2)
 			w := b.worker()
-			c := w.claim(1)[0]
+			c := w.one()
 			w.settle(detach(c))
 			w.settle(detach(c))
 			w.none()

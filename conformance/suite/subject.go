@@ -23,15 +23,17 @@ type T interface {
 
 // A StoreSubject is one empty outbox of a dialect, as the clauses see it. The
 // fields marked optional may be nil; the clauses that need them are then reported
-// as NOT CHECKED.
+// as NOT CHECKED. Published messages must be kept in the archive for more than a day
+// and less than half a year, so that a clause can see where a message ended.
 type StoreSubject struct {
 	// Open returns a Store on the table as another process would have it: it shares
 	// nothing with the Stores opened before but the database.
 	Open func(t T) engine.Store
-	// Begin opens a transaction of the caller's own, in which Enqueue is called.
+	// Begin opens a transaction of the caller's own, in which Enqueue is called. Up to
+	// four are open at a time, from several goroutines.
 	Begin func(t T) Tx
 	// Shift lets d pass for the table: it moves every instant that is stored in it
-	// back by d. Nothing else changes.
+	// back by d, or the database's clock ahead. Nothing else changes.
 	Shift func(t T, d time.Duration)
 	// Look returns what the table and its archive have under id.
 	Look func(t T, id engine.ID) Row

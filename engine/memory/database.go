@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -157,7 +158,9 @@ func (db *Database) move(r *row, to state) {
 func (db *Database) remove(r *row) {
 	db.leave(r)
 	delete(db.rows, r.seq)
-	delete(db.ids, r.ID)
+	if db.keeps(idsReusable) {
+		delete(db.ids, r.ID)
+	}
 	db.unblock(r)
 }
 
@@ -181,7 +184,11 @@ func (db *Database) leave(r *row) {
 	switch r.state {
 	case ready:
 		l := &db.lanes[r.lane]
-		if i, ok := slices.BinarySearchFunc(l.ready, r.seq, bySeq); ok {
+		switch i, ok := slices.BinarySearchFunc(l.ready, r.seq, bySeq); {
+		case ok && i == 0: // the usual case, and the one in which nothing need be moved
+			l.ready[0] = nil
+			l.ready = l.ready[1:]
+		case ok:
 			l.ready = slices.Delete(l.ready, i, i+1)
 		}
 	case waiting:
@@ -197,6 +204,9 @@ func (db *Database) block(r *row) {
 		return
 	}
 	entries := db.blocks[r.Key]
+	if len(entries) > 0 && !db.keeps(entryEach) {
+		return
+	}
 	if i, found := slices.BinarySearch(entries, r.seq); !found {
 		db.blocks[r.Key] = slices.Insert(entries, i, r.seq)
 	}
@@ -209,27 +219,24 @@ func (db *Database) unblock(r *row) {
 	if r.Key == "" || !found {
 		return
 	}
-	db.blocks[r.Key] = slices.Delete(db.blocks[r.Key], i, i+1)
-	low, blocked := db.lowest(r.Key)
-	for seq, h := range db.held[r.Key] {
-		if !blocked || seq < low {
-			db.move(h, ready)
-		}
+	left := slices.Delete(db.blocks[r.Key], i, i+1)
+	if !db.keeps(upToNext) {
+		left = nil
 	}
-	if !blocked {
+	db.blocks[r.Key] = left
+	for n, seq := range slices.Sorted(maps.Keys(db.held[r.Key])) {
+		if len(left) > 0 && seq > left[0] || n > 10_000 && !db.keeps(releasesAll) {
+			break
+		}
+		db.move(db.rows[seq], ready)
+	}
+	if len(left) == 0 {
 		delete(db.blocks, r.Key)
 		delete(db.held, r.Key)
 	}
 }
 
-// lowest returns the first row that blocks key.
-func (db *Database) lowest(key string) (int64, bool) {
-	if entries := db.blocks[key]; key != "" && len(entries) > 0 {
-		return entries[0], true
-	}
-	return 0, false
-}
-
+// isBlocking reports whether r holds back the later rows of its key.
 func (db *Database) isBlocking(r *row) bool {
 	_, found := slices.BinarySearch(db.blocks[r.Key], r.seq)
 	return found

@@ -44,12 +44,11 @@ func (db *Database) record(action string, by engine.Actor, target string, now ti
 	db.audit = append(db.audit, Audit{Action: action, By: by, Target: target, At: now})
 }
 
-// bury takes a row out of the table and into the archive, if that keeps it.
-func (db *Database) bury(r *row, outcome, reason string, now time.Time) {
+// archiveRow keeps a copy of a row that is about to go, if it is to be kept.
+func (db *Database) archiveRow(r *row, outcome, reason string, now time.Time) {
 	if outcome == archivedDiscarded || db.opts.Retention > 0 {
 		db.archive = append(db.archive, archived{row: *r, outcome: outcome, reason: reason, settled: now})
 	}
-	db.remove(r)
 }
 
 func matches(f engine.Filter, r *row, at time.Time) bool {
@@ -66,7 +65,7 @@ func matches(f engine.Filter, r *row, at time.Time) bool {
 func (db *Database) deadRows(f engine.Filter) []*row {
 	var found []*row
 	for _, seq := range slices.Sorted(maps.Keys(db.rows)) {
-		if r := db.rows[seq]; r.state == dead && matches(f, r, r.created) {
+		if r := db.rows[seq]; (r.state == dead || !db.keeps(deadOnly)) && matches(f, r, r.created) {
 			found = append(found, r)
 			if len(found) == f.Limit {
 				break
@@ -106,7 +105,13 @@ func (s *Store) Dead(ctx context.Context, f engine.Filter) iter.Seq2[engine.Reco
 // Requeue implements [engine.Operator].
 func (s *Store) Requeue(ctx context.Context, f engine.Filter, by engine.Actor) (int, error) {
 	return s.each(ctx, "requeue", f, by, func(r *row, now time.Time) {
-		r.attempts, r.crashes, r.firstFailed, r.deadAt, r.due = 0, 0, time.Time{}, time.Time{}, now
+		if !s.db.isBlocking(r) && !s.db.keeps(requeuePassed) {
+			return
+		}
+		r.deadAt, r.due = time.Time{}, now
+		if s.db.keeps(requeueResets) {
+			r.attempts, r.crashes, r.firstFailed = 0, 0, time.Time{}
+		}
 		r.resends++
 		// A new stamp, not an old one again: the verdict that buried it may be repeated.
 		r.stamp++
@@ -118,7 +123,13 @@ func (s *Store) Requeue(ctx context.Context, f engine.Filter, by engine.Actor) (
 // Discard implements [engine.Operator].
 func (s *Store) Discard(ctx context.Context, f engine.Filter, by engine.Actor) (int, error) {
 	return s.each(ctx, "discard", f, by, func(r *row, now time.Time) {
-		s.db.bury(r, archivedDiscarded, by.Reason, now)
+		s.db.archiveRow(r, archivedDiscarded, by.Reason, now)
+		if s.db.keeps(discardFrees) {
+			s.db.remove(r)
+		} else {
+			s.db.leave(r)
+			delete(s.db.rows, r.seq)
+		}
 	})
 }
 
@@ -157,6 +168,9 @@ func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (i
 		chosen = chosen[:min(len(chosen), f.Limit)]
 	}
 	for _, a := range chosen {
+		if !db.keeps(replaySameID) {
+			a.ID = engine.NewID()
+		}
 		r := db.newRow(a.Message)
 		r.resends, r.bad = a.resends+1, a.bad
 		db.insert(r)
@@ -204,7 +218,12 @@ func (s *Store) Resume(ctx context.Context, destination string, by engine.Actor)
 	}
 	delete(db.pauses, destination)
 	delete(db.probes, destination)
-	db.promote(now)
+	for _, r := range db.waiting {
+		if r.pausedFor == destination || r.pausedFor != "" && !db.keeps(resumesItsOwn) {
+			r.pausedFor = ""
+			db.move(r, ready)
+		}
+	}
 	db.record("resume", by, destination, now)
 	db.notify()
 	return true, nil
@@ -252,6 +271,11 @@ func (s *Store) Purge(ctx context.Context, limit int) (int, error) {
 	}
 	defer end()
 	purged := 0
+	for _, r := range s.db.rows {
+		if r.state == dead && now.Sub(r.created) > s.db.opts.DiscardRetention && !s.db.keeps(purgeArchive) {
+			s.db.remove(r)
+		}
+	}
 	s.db.archive = slices.DeleteFunc(s.db.archive, func(a archived) bool {
 		keep := s.db.opts.Retention
 		if a.outcome == archivedDiscarded {

@@ -108,9 +108,15 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 		var suspects bool
 		batch, suspects = db.read(lanes, req, now)
 		s.suspects = s.suspects || suspects
-		if len(batch) == 0 {
+		if len(batch) == 0 && db.keeps(freesEmpty) {
 			db.free(lanes, token)
 		}
+		if !db.keeps(claimLooksOn) {
+			break
+		}
+	}
+	if len(batch) == 0 {
+		return nil, nil
 	}
 
 	for _, r := range batch {
@@ -119,12 +125,20 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 			l.handed = map[int64]uint32{}
 		}
 		l.handed[r.seq], l.total = r.stamp, len(batch)
+		if !db.keeps(wholeClaim) {
+			l.total = len(l.handed)
+		}
 	}
 	// A lane of which nothing is handed out must not stay leased: nobody would
 	// answer for it, and it would be closed until the lease is over.
-	idle := slices.DeleteFunc(slices.Clone(lanes), func(i int) bool { return len(db.lanes[i].handed) > 0 })
-	db.free(idle, token)
-	c := &claim{lanes: lanes, left: map[int64]bool{}}
+	c := &claim{left: map[int64]bool{}}
+	for _, i := range lanes {
+		if len(db.lanes[i].handed) > 0 {
+			c.lanes = append(c.lanes, i)
+		} else if db.keeps(freesCut) {
+			db.free([]int{i}, token)
+		}
+	}
 	claimed := make([]engine.Claimed, len(batch))
 	for i, r := range batch {
 		c.left[r.seq] = true
@@ -146,7 +160,7 @@ func (db *Database) promote(now time.Time) {
 	for _, r := range db.waiting {
 		if r.pausedFor != "" {
 			// Not only in Resume: a relay may park a row for a pause that has ended since.
-			if _, paused := db.pauses[r.pausedFor]; !paused {
+			if _, paused := db.pauses[r.pausedFor]; !paused && db.keeps(pausesEnd) {
 				r.pausedFor = ""
 				db.move(r, ready)
 			}
@@ -158,10 +172,18 @@ func (db *Database) promote(now time.Time) {
 		if !r.token.IsZero() {
 			// Its holder is late or gone. The old token must not settle it any more, and
 			// since nobody knows what it does to a relay, it goes alone.
-			r.token, r.company = engine.ID{}, 1
+			if db.keeps(promoteClears) {
+				r.token = engine.ID{}
+			}
+			if db.keeps(detachedAlone) {
+				r.company = 1
+			}
 			r.stamp++
 		}
 		db.move(r, ready)
+		if !db.keeps(promoteBlocks) {
+			db.unblock(r)
+		}
 	}
 }
 
@@ -170,11 +192,13 @@ func (db *Database) promote(now time.Time) {
 func (db *Database) lease(token engine.ID, now time.Time, lease time.Duration, seen map[int]bool) []int {
 	var open []int
 	for i := range db.lanes {
-		if l := &db.lanes[i]; len(l.ready) > 0 && !l.until.After(now) && !seen[i] {
+		if l := &db.lanes[i]; len(l.ready) > 0 && !seen[i] && !(l.until.After(now) && db.keeps(leaseExcludes)) {
 			open = append(open, i)
 		}
 	}
-	slices.SortStableFunc(open, func(a, b int) int { return cmp.Compare(db.lanes[a].used, db.lanes[b].used) })
+	if db.keeps(lruLanes) {
+		slices.SortStableFunc(open, func(a, b int) int { return cmp.Compare(db.lanes[a].used, db.lanes[b].used) })
+	}
 	open = open[:min(len(open), db.opts.LanesPerClaim)]
 	slices.Sort(open)
 	db.claims++
@@ -192,6 +216,9 @@ func (db *Database) free(lanes []int, token engine.ID) {
 	for _, i := range lanes {
 		if l := &db.lanes[i]; l.token == token {
 			l.handed, l.total, l.until = nil, 0, time.Time{}
+			if !db.keeps(keepsToken) {
+				l.token = engine.ID{}
+			}
 		}
 	}
 }
@@ -201,13 +228,18 @@ func (db *Database) free(lanes []int, token engine.ID) {
 // flight with it, and only one that was alone already counts a crash.
 func (db *Database) takeOver(l *lane) {
 	for _, r := range l.ready {
-		if stamp, handed := l.handed[r.seq]; handed && stamp == r.stamp {
-			if r.company == 1 {
-				r.crashes++
-			}
-			r.company = max(1, l.total/2)
-			r.stamp++
+		stamp, handed := l.handed[r.seq]
+		if !handed && (db.keeps(onlyHanded) || len(l.handed) == 0) || handed && stamp != r.stamp && db.keeps(takeoverStamp) {
+			continue
 		}
+		if r.company == 1 && db.keeps(crashAlone) || !db.keeps(crashOnlyAlone) {
+			r.crashes++
+		}
+		r.company = max(1, l.total/2)
+		if !db.keeps(halves) {
+			r.company = l.total
+		}
+		r.stamp++
 	}
 }
 
@@ -217,6 +249,9 @@ func (db *Database) read(lanes []int, req engine.ClaimRequest, now time.Time) (b
 	closed := map[string]bool{} // keys of which nothing more may go in this claim
 	var later, behind, parked []*row
 	room := req.Limit
+	if !db.keeps(limitHolds) {
+		room++
+	}
 	for r := range db.readyIn(lanes) {
 		if len(batch) >= room {
 			break
@@ -225,28 +260,31 @@ func (db *Database) read(lanes []int, req engine.ClaimRequest, now time.Time) (b
 			later = append(later, r)
 			continue
 		}
-		if low, blocked := db.lowest(r.Key); blocked && low < r.seq {
-			if !db.isBlocking(r) {
+		if db.blocked(r) {
+			if !db.isBlocking(r) && db.keeps(movesBehind) {
 				behind = append(behind, r)
 			}
 			continue
-		} else if closed[r.Key] {
-			continue
-		} else if blocked {
-			closed[r.Key] = true // the head itself, and nothing behind it
 		}
-		closes := func() { closed[r.Key] = r.Key != "" }
-		if slices.Contains(req.Paused, r.Topic) {
-			parked = append(parked, r)
-			closes()
+		if closed[r.Key] {
 			continue
 		}
-		if r.company > 0 {
-			if !req.Idle {
-				suspects = true
-				closes()
-				continue
+		if slices.Contains(req.Paused, r.Topic) && db.keeps(pausedParks) {
+			if parked = append(parked, r); !db.keeps(pausedLeaves) {
+				room-- // as where a query reads so many rows and filters them afterwards
 			}
+			closed[r.Key] = r.Key != "" && db.keeps(pausedBlocks)
+			continue
+		}
+		if r.company > 0 && !req.Idle && db.keeps(suspectsIdle) {
+			suspects = true
+			closed[r.Key] = r.Key != "" && db.keeps(suspectCloses)
+			if !db.keeps(suspectsAside) {
+				break
+			}
+			continue
+		}
+		if r.company > 0 && db.keeps(companyLimits) {
 			if len(batch) >= r.company {
 				break
 			}
@@ -256,17 +294,40 @@ func (db *Database) read(lanes []int, req engine.ClaimRequest, now time.Time) (b
 	}
 	for _, r := range later {
 		db.move(r, waiting)
+		if !db.keeps(delayPassesKey) {
+			db.block(r)
+		}
 	}
 	for _, r := range behind {
 		db.move(r, held)
 	}
 	for _, r := range parked {
-		r.pausedFor = cmp.Or(req.PausedFor[r.Topic], r.Topic)
+		if !db.keeps(pausedLeaves) {
+			continue
+		}
+		r.pausedFor = req.PausedFor[r.Topic]
+		if db.keeps(pausedNamed) {
+			r.pausedFor = cmp.Or(r.pausedFor, r.Topic)
+		}
 		r.stamp++
 		db.move(r, waiting)
-		db.block(r)
+		if db.keeps(pausedBlocks) {
+			db.block(r)
+		}
 	}
 	return batch, suspects
+}
+
+// blocked reports whether an earlier row of its key is in r's way.
+func (db *Database) blocked(r *row) bool {
+	entries := db.blocks[r.Key]
+	switch {
+	case r.Key == "" || len(entries) == 0 || !db.keeps(readSeesBlocks):
+		return false
+	case !db.keeps(smallerBlocks):
+		return slices.ContainsFunc(entries, func(seq int64) bool { return seq != r.seq })
+	}
+	return entries[0] < r.seq
 }
 
 // readyIn yields the ready rows of some lanes in the order of seq. The rows must
@@ -276,6 +337,10 @@ func (db *Database) readyIn(lanes []int) func(yield func(*row) bool) {
 		heads := make([][]*row, len(lanes))
 		for i, l := range lanes {
 			heads[i] = db.lanes[l].ready
+			if !db.keeps(inSeqOrder) {
+				heads[i] = slices.Clone(heads[i])
+				slices.Reverse(heads[i])
+			}
 		}
 		for {
 			first := -1
@@ -295,22 +360,27 @@ func (db *Database) readyIn(lanes []int) func(yield func(*row) bool) {
 // inHand says how a receipt stands: the row, while it is in the holder's hands;
 // nil and no loss when it was answered before; lost when the token no longer
 // stands.
-func (db *Database) inHand(rc engine.Receipt) (r *row, lost bool) {
+func (db *Database) inHand(rc engine.Receipt, now time.Time) (r *row, lost bool) {
 	r = db.rows[rc.Seq]
-	if r != nil && r.detachedBy(rc.Token) {
-		return r, false
+	l := db.laneOfReceipt(rc)
+	if db.detachedBy(r, rc.Token) && (l.token == rc.Token || db.keeps(detachedByToken)) {
+		return r, !db.keeps(lateCounts) && !r.due.After(now)
 	}
-	if l := db.laneOfReceipt(rc); rc.Token.IsZero() || l.token != rc.Token {
+	if (rc.Token.IsZero() || l.token != rc.Token) && db.keeps(fenced) {
 		return nil, true
 	}
-	if r == nil || r.state != ready {
-		return nil, false
+	if l.until.Before(now) && !db.keeps(lateCounts) {
+		return nil, true
+	}
+	if r == nil || r.state != ready && db.keeps(answeredOnce) {
+		return nil, !db.keeps(goneIsDone)
 	}
 	return r, false
 }
 
-func (r *row) detachedBy(token engine.ID) bool {
-	return r.state == waiting && !r.token.IsZero() && r.token == token
+// detachedBy reports whether r is a detached row of the claim with this token.
+func (db *Database) detachedBy(r *row, token engine.ID) bool {
+	return r != nil && (r.state == waiting || !db.keeps(promoteClears)) && !r.token.IsZero() && r.token == token
 }
 
 // Settle implements [engine.Store].
@@ -327,7 +397,7 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 		return cmp.Compare(min(a.Kind, 1), min(b.Kind, 1))
 	})
 	for _, st := range ss {
-		r, gone := s.db.inHand(st.Receipt)
+		r, gone := s.db.inHand(st.Receipt, now)
 		switch {
 		case gone:
 			lost = append(lost, st.Receipt)
@@ -336,7 +406,9 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 		}
 	}
 	for _, st := range ss {
-		s.answered(st.Receipt)
+		if st.Kind != engine.Detached || s.db.keeps(detachAnswers) {
+			s.answered(st.Receipt)
+		}
 	}
 	return lost, nil
 }
@@ -344,45 +416,64 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 // settle changes one row that is in the holder's hands.
 func (db *Database) settle(r *row, st engine.Settlement, now time.Time) {
 	if st.Kind == engine.Published {
-		db.bury(r, archivedPublished, "", now)
+		db.archiveRow(r, archivedPublished, "", now)
+		db.remove(r)
 		return
 	}
 	// Another stamp means that this verdict was heard before and the row has moved
 	// on: repeating it would charge it twice, or undo what an operator did.
-	if !r.detachedBy(st.Receipt.Token) && r.stamp != stampOf(st.Receipt) {
+	if !db.detachedBy(r, st.Receipt.Token) && r.stamp != stampOf(st.Receipt) && db.keeps(stampCompared) && db.keeps(answeredOnce) {
 		return
 	}
 	r.stamp++
 	if st.Kind == engine.Detached {
 		r.token, r.due = st.Receipt.Token, now.Add(st.After)
+		if !db.keeps(detachLease) {
+			r.due = db.lanes[r.lane].until
+		}
 		db.move(r, waiting)
-		db.block(r)
+		if db.keeps(detachBlocks) {
+			db.block(r)
+		}
 		return
 	}
 	r.token = engine.ID{}
+	holds := st.HoldKey
 	switch st.Kind {
 	case engine.Released:
-		r.due = now // a detached row's was the end of its lease
+		if db.keeps(releaseNow) {
+			r.due = now // a detached row's was the end of its lease
+		}
+		if !db.keeps(releaseKeeps) {
+			r.company = 0
+		}
 		db.move(r, ready)
 		return
 	case engine.Retried:
-		r.due, r.pausedFor = now.Add(st.After), st.PausedFor
+		r.due = now.Add(st.After)
+		if db.keeps(parksForPause) {
+			r.pausedFor = st.PausedFor
+		}
 		if st.Charge {
 			r.attempts++
-			if r.firstFailed.IsZero() {
+			if r.firstFailed.IsZero() || !db.keeps(firstFailure) {
 				r.firstFailed = now
 			}
 		}
+		holds = holds && db.keeps(retryHolds) || !db.keeps(retryPasses)
 		db.move(r, waiting)
 	case engine.Buried:
 		r.deadAt = now
+		holds = holds && db.keeps(deadHolds)
 		db.move(r, dead)
 	}
-	r.company = 0
+	if db.keeps(retryClears) {
+		r.company = 0
+	}
 	r.lastError, r.lastClass = st.Fault.Text(), st.Fault.Class.String()
-	if st.HoldKey {
+	if holds {
 		db.block(r)
-	} else {
+	} else if st.Kind == engine.Retried || db.keeps(passReleases) {
 		db.unblock(r)
 	}
 }
@@ -395,7 +486,7 @@ func (s *Store) answered(rc engine.Receipt) {
 		return
 	}
 	delete(c.left, rc.Seq)
-	if len(c.left) > 0 {
+	if len(c.left) > 0 && s.db.keeps(freesOnlyThen) || !s.db.keeps(freesAnswered) {
 		return
 	}
 	s.db.free(c.lanes, rc.Token)
@@ -409,19 +500,31 @@ func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Dura
 		return nil, err
 	}
 	defer end()
+	db := s.db
 	for _, rc := range rs {
-		r, gone := s.db.inHand(rc)
-		l := s.db.laneOfReceipt(rc)
+		r, gone := db.inHand(rc, now)
+		l := db.laneOfReceipt(rc)
+		detached := db.detachedBy(r, rc.Token)
 		switch {
-		case gone, r != nil && !r.detachedBy(rc.Token) && l.freed():
+		case gone, r != nil && !detached && l.freed() && db.keeps(noRevival):
 			// A freed lane is not revived: nobody would answer for it again.
 			lost = append(lost, rc)
 			s.answered(rc)
-		case r != nil && r.detachedBy(rc.Token):
-			r.due = now.Add(lease)
-		case !l.freed():
-			l.until = now.Add(lease)
+		case detached:
+			r.due = db.extended(r.due, now, lease)
+		case !l.freed() || !db.keeps(noRevival):
+			l.until = db.extended(l.until, now, lease)
 		}
 	}
 	return lost, nil
+}
+
+func (db *Database) extended(until, now time.Time, lease time.Duration) time.Time {
+	switch {
+	case !db.keeps(extendsFromNow):
+		return until.Add(lease)
+	case !db.keeps(extendShortens) && until.After(now.Add(lease)):
+		return until
+	}
+	return now.Add(lease)
 }

@@ -62,7 +62,9 @@ func (db *Database) newRow(m engine.Message) *row {
 	db.seq++
 	r := &row{Message: m, seq: db.seq, lane: db.laneOf(m.Key, db.seq), created: now, due: now.Add(m.Delay)}
 	r.Delay = 0
-	r.Headers, r.Payload = maps.Clone(m.Headers), bytes.Clone(m.Payload)
+	if db.keeps(copies) {
+		r.Headers, r.Payload = maps.Clone(m.Headers), bytes.Clone(m.Payload)
+	}
 	r.ContentType = cmp.Or(m.ContentType, engine.DefaultContentType)
 	if r.ID.IsZero() {
 		r.ID = engine.NewID()
