@@ -141,7 +141,8 @@ func (m *member) close() {
 	}
 }
 
-// pauseAll pauses every transport of the relay, until it has succeeded.
+// pauseAll pauses every transport of the relay. It returns when that has succeeded
+// or ctx has ended.
 func (m *member) pauseAll(ctx context.Context) error {
 	if m.operator == nil {
 		return errors.New("the dialect can't pause, so the relay can't start paused")
@@ -151,7 +152,7 @@ func (m *member) pauseAll(ctx context.Context) error {
 			Destination: engine.TransportPause(t.Describe().Name),
 			By:          engine.Actor{Name: "outward relay", Reason: "started with --paused"},
 		}
-		for {
+		for ctx.Err() == nil {
 			try, cancel := context.WithTimeout(ctx, m.conf.options.SettleTimeout)
 			err := m.operator.Pause(try, p)
 			cancel()
@@ -159,13 +160,8 @@ func (m *member) pauseAll(ctx context.Context) error {
 				m.log.Warn("started paused", "destination", p.Destination, "until", "outward resume "+p.Destination)
 				break
 			}
-			if ctx.Err() != nil {
-				return nil
-			}
 			m.log.Error("not paused yet, so nothing is relayed; trying again", "destination", p.Destination, "error", err)
-			if !sleep(ctx, retryPause) {
-				return nil
-			}
+			sleep(ctx, retryPause)
 		}
 	}
 	return nil
