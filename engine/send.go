@@ -202,7 +202,7 @@ func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Dur
 	c := &call{dest: d, items: group, reported: make([]bool, len(group))}
 	out := make([]Outgoing, len(group))
 	for n, i := range group {
-		out[n] = Outgoing{Message: i.Message, CreatedAt: i.CreatedAt, Resends: i.Resends}
+		out[n] = Outgoing{Message: i.Message, CreatedAt: i.CreatedAt, Resends: i.Resends, Attempts: i.Attempts}
 	}
 	missing := r.contained(ctx, c, out)
 
@@ -274,7 +274,7 @@ func (r *Relay) report(c *call, n int, res Result) {
 func (r *Relay) told(c *call, n int, res Result) {
 	if f := r.opts.Hooks.Published; f != nil {
 		i := c.items[n]
-		out := Outgoing{Message: i.Message, CreatedAt: i.CreatedAt, Resends: i.Resends}
+		out := Outgoing{Message: i.Message, CreatedAt: i.CreatedAt, Resends: i.Resends, Attempts: i.Attempts}
 		took := time.Since(i.sent)
 		r.later(func() { f(out, c.dest.key, res, took) })
 	}

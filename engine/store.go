@@ -190,6 +190,15 @@ type Operator interface {
 	TakeProbe(ctx context.Context, destination string, next time.Duration) (bool, error)
 }
 
+// An Archive is an optional ability of a Store that is an Operator: a look at what
+// Replay would take.
+type Archive interface {
+	// Archived yields the archived messages that match, in the order in which they
+	// were settled; of one that was settled several times, the last. It stops at the
+	// first error, which it yields.
+	Archived(ctx context.Context, f Filter) iter.Seq2[Record, error]
+}
+
 // Actor is who did something, and why; both are recorded.
 type Actor struct {
 	Name   string
@@ -239,4 +248,8 @@ type Record struct {
 	LastError      string
 	LastErrorClass string
 	HoldsKey       bool // later messages of its key wait for it
+	// Of an archived message:
+	SettledAt    time.Time
+	Discarded    bool // by an operator; else it was published
+	MetadataOnly bool // payload and headers were not kept, so it can't be replayed
 }

@@ -46,6 +46,7 @@ type Outgoing struct {
 	Message
 	CreatedAt time.Time
 	Resends   int
+	Attempts  int // charged ones before this
 }
 
 // A Result is the outcome of one message.
