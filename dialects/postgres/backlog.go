@@ -3,8 +3,9 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/outward-dev/outward/engine"
 )
@@ -24,10 +25,10 @@ SELECT ` + capped(`{messages} m WHERE m.state = 0`) + `,
          + ` + capped(`{messages} m WHERE m.state = 1 AND m.lease_token IS NOT NULL AND m.available_at > now()`) + `,
        coalesce((extract(epoch FROM clock_timestamp() - least(
          (SELECT min(h.created_at) FROM {lanes} l CROSS JOIN LATERAL (
-            SELECT m.created_at FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq LIMIT 1) h),
-         (SELECT m.created_at FROM {messages} m WHERE m.state IN (1, 2) ORDER BY m.seq LIMIT 1))) * 1000000)::bigint, 0),
+            SELECT m.created_at FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq NULLS FIRST LIMIT 1) h),
+         (SELECT m.created_at FROM {messages} m WHERE m.state IN (1, 2) AND m.seq > 0 ORDER BY m.seq NULLS FIRST LIMIT 1))) * 1000000)::bigint, 0),
        (SELECT count(DISTINCT k.ordering_key) FROM (SELECT b.ordering_key FROM {blocks} b ORDER BY b.ordering_key, b.seq LIMIT 20001) k),
-       (SELECT count(*) FROM (SELECT FROM {blocks} b LIMIT 20001) k),
+       (SELECT count(*) FROM (SELECT FROM {blocks} b ORDER BY b.ordering_key, b.seq LIMIT 20001) k),
        coalesce((SELECT (extract(epoch FROM clock_timestamp() - m.created_at) * 1000000)::bigint
           FROM {messages} m WHERE m.seq = (SELECT b.seq FROM {blocks} b WHERE b.seq > 0 ORDER BY b.seq LIMIT 1)), 0)`
 
@@ -40,8 +41,16 @@ func capped(what string) string {
 func (s *Store) Backlog(ctx context.Context) (engine.Backlog, error) {
 	var ready, waiting, held, dead, parked, leased, keys, entries int
 	var oldest, oldestHold int64
-	err := s.pool.QueryRow(ctx, s.names.sql(strings.TrimSpace(backlogSQL))).
-		Scan(&ready, &waiting, &held, &dead, &parked, &leased, &oldest, &keys, &entries, &oldestHold)
+	err := s.run(ctx, func() []statement {
+		return transaction(lockTimeout, statement{name: "backlog", sql: s.q.backlog, rows: func(rows pgx.Rows) error {
+			for rows.Next() {
+				if err := rows.Scan(&ready, &waiting, &held, &dead, &parked, &leased, &oldest, &keys, &entries, &oldestHold); err != nil {
+					return err
+				}
+			}
+			return rows.Err()
+		}})
+	})
 	if err != nil {
 		return engine.Backlog{}, fmt.Errorf("postgres: backlog: %w", err)
 	}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,7 +34,7 @@ const leaseSQL = `
 WITH f AS MATERIALIZED (
   SELECT l.lane FROM {lanes} l
    WHERE l.lease_until <= now()
-     AND (SELECT m.seq FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq LIMIT 1) IS NOT NULL
+     AND (SELECT m.seq FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq NULLS FIRST LIMIT 1) IS NOT NULL
    ORDER BY l.used, l.lane LIMIT $4::integer
      FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE {lanes} l
@@ -45,13 +46,20 @@ RETURNING l.lane`
 // suspectSQL marks what a lease that ran out had in hand and did not settle: each
 // goes again with half the company at most, and only one that was alone already
 // counts a crash. A freed lane has handed out nothing, so nothing happens to it.
-const suspectSQL = `
+var suspectSQL = `
+WITH h AS MATERIALIZED (
+  SELECT l.lane, l.handed_total AS total, u.seq, u.stamp
+    FROM {lanes} l CROSS JOIN LATERAL unnest(l.handed_seq, l.handed_stamp) AS u(seq, stamp)
+   WHERE l.token = $1::uuid)
 UPDATE {messages} m
    SET crashes = m.crashes + CASE WHEN m.company = 1 THEN 1 ELSE 0 END, company = greatest(h.total / 2, 1), stamp = m.stamp + 1
-  FROM (SELECT l.lane, l.handed_total AS total, u.seq, u.stamp
-          FROM {lanes} l CROSS JOIN LATERAL unnest(l.handed_seq, l.handed_stamp) AS u(seq, stamp)
-         WHERE l.token = $1::uuid) h
- WHERE m.seq = h.seq AND m.lane = h.lane AND m.state = 0 AND m.stamp = h.stamp`
+  FROM h
+ WHERE m.seq = ANY (ARRAY(SELECT seq FROM h)) AND m.seq = h.seq AND m.lane = h.lane AND ` + stateIs(0) + ` AND m.stamp = h.stamp`
+
+// stateIs is the condition for a row that is found by its number. It is written so
+// that the planner does not take the partial index of that state instead: as long
+// as few rows are in it that looks cheaper, and the plan stays when it has grown.
+func stateIs(state int) string { return fmt.Sprintf("m.state + 0 = %d", state) }
 
 // readSQL is a statement of its own, after the lease: in one statement it would
 // see the rows as they stood before the lane was locked, and hand out again what
@@ -92,10 +100,10 @@ func merged(columns, limit string) string {
 		if i > 0 {
 			q += "\n    UNION ALL "
 		}
-		q += fmt.Sprintf("(SELECT %s FROM {messages} m WHERE m.lane = (SELECT n.lane FROM mine n WHERE n.n = %d) AND m.state = 0 ORDER BY m.lane, m.seq LIMIT %s)",
+		q += fmt.Sprintf("(SELECT %s FROM {messages} m WHERE m.lane = (SELECT n.lane FROM mine n WHERE n.n = %d) AND m.state = 0 ORDER BY m.lane, m.seq NULLS FIRST LIMIT %s)",
 			columns, i+1, limit)
 	}
-	return q + fmt.Sprintf(") a ORDER BY seq LIMIT %s", limit)
+	return q + fmt.Sprintf(") a ORDER BY seq NULLS FIRST LIMIT %s", limit)
 }
 
 // ordinary tells the instants that time.Time can hold from infinity and the like,
@@ -105,25 +113,27 @@ func ordinary(column string) string {
 }
 
 // parkSQL puts aside rows that are not due yet. They hold nothing back.
-const parkSQL = `
+var parkSQL = `
 UPDATE {messages} m SET state = 1
- WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND m.lane IN (SELECT l.lane FROM {lanes} l WHERE l.token = $2::uuid)`
+ WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(0) + ` AND m.lane = ANY (ARRAY(SELECT l.lane FROM {lanes} l WHERE l.token = $2::uuid))`
 
 // parkNearSQL does the same to the front of the leased lanes, beyond what was read.
 var parkNearSQL = fmt.Sprintf(`
 WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid),
 near AS MATERIALIZED (%s)
-UPDATE {messages} m SET state = 1 FROM near n WHERE m.seq = n.seq AND m.state = 0 AND n.available_at > clock_timestamp()`,
-	merged("seq, available_at", fmt.Sprint(chunk)))
+UPDATE {messages} m SET state = 1
+ WHERE m.seq = ANY (ARRAY(SELECT n.seq FROM near n WHERE n.available_at > clock_timestamp())) AND %s`,
+	merged("seq, available_at", fmt.Sprint(chunk)), stateIs(0))
 
 // pauseSQL puts aside rows of paused topics until the pause ends. A keyed one gets
 // an entry: its key's next message may be of another topic and must not overtake
 // it, which is also why the topic can't be left out when reading.
-const pauseSQL = `
-WITH v AS (SELECT * FROM unnest($1::bigint[], $2::text[]) AS v(seq, paused_for)),
-u AS (
-  UPDATE {messages} m SET state = 1, available_at = 'infinity', paused_for = v.paused_for, stamp = m.stamp + 1
-    FROM v WHERE m.seq = v.seq AND m.state = 0 AND m.lane IN (SELECT l.lane FROM {lanes} l WHERE l.token = $3::uuid)
+var pauseSQL = `
+WITH u AS (
+  UPDATE {messages} m
+     SET state = 1, available_at = 'infinity', paused_for = ($3::text[])[array_position($2::text[], m.topic)], stamp = m.stamp + 1
+   WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(0) + ` AND m.topic = ANY ($2::text[])
+     AND m.lane = ANY (ARRAY(SELECT l.lane FROM {lanes} l WHERE l.token = $4::uuid))
   RETURNING m.ordering_key, m.seq, m.lane)
 INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> ''
     ON CONFLICT DO NOTHING`
@@ -135,19 +145,20 @@ INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FR
 var pauseNearSQL = fmt.Sprintf(`
 WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $3::uuid),
 near AS MATERIALIZED (%s),
-p AS (
-  SELECT n.seq, t.paused_for, nullif(n.ordering_key, '') AS okey,
-         row_number() OVER (PARTITION BY nullif(n.ordering_key, '') ORDER BY n.seq) AS nth
-    FROM near n JOIN unnest($1::text[], $2::text[]) AS t(topic, paused_for) ON t.topic = n.topic
-   WHERE n.available_at <= clock_timestamp()),
+p AS MATERIALIZED (
+  SELECT n.seq, nullif(n.ordering_key, '') AS okey, row_number() OVER (PARTITION BY nullif(n.ordering_key, '') ORDER BY n.seq) AS nth
+    FROM near n
+   WHERE n.topic = ANY ($1::text[]) AND n.available_at <= clock_timestamp()),
 u AS (
-  UPDATE {messages} m SET state = 1, available_at = 'infinity', paused_for = p.paused_for, stamp = m.stamp + 1
-    FROM p
-   WHERE m.seq = p.seq AND m.state = 0 AND (p.okey IS NULL
-      OR p.nth = 1 AND NOT EXISTS (SELECT FROM {blocks} b WHERE b.ordering_key = p.okey AND b.seq < p.seq))
+  UPDATE {messages} m
+     SET state = 1, available_at = 'infinity', paused_for = ($2::text[])[array_position($1::text[], m.topic)], stamp = m.stamp + 1
+   WHERE m.seq = ANY (ARRAY(SELECT p.seq FROM p
+           WHERE p.okey IS NULL OR p.nth = 1
+             AND coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = p.okey ORDER BY b.ordering_key, b.seq LIMIT 1), p.seq) >= p.seq))
+     AND %s
   RETURNING m.ordering_key, m.seq, m.lane)
 INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> ''
-    ON CONFLICT DO NOTHING`, merged("seq, topic, ordering_key, available_at", fmt.Sprint(chunk)))
+    ON CONFLICT DO NOTHING`, merged("seq, topic, ordering_key, available_at", fmt.Sprint(chunk)), stateIs(0))
 
 // handSQL writes down what is handed out, and frees at once the lanes of which
 // nothing is: left leased they would stand still until the lease is over.
@@ -218,9 +229,8 @@ type look struct {
 	ahead    bool // the rows were read without their bodies
 
 	later  []int64 // not due
-	parked []int64 // of a paused topic, and for which pause
-	pauses []string
-	behind []*row // to be held
+	parked []int64 // of a paused topic
+	behind []*row  // to be held
 
 	draining []int16 // lanes with a drain marker
 	moved    int     // rows put aside or brought back
@@ -285,12 +295,9 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 func (r *look) choose() {
 	closed := map[string]bool{} // keys of which nothing more goes in this claim
 	room, cut := r.req.Limit, false
-	paused := make(map[string]string, len(r.req.Paused))
+	paused := make(map[string]bool, len(r.req.Paused))
 	for _, topic := range r.req.Paused {
-		paused[topic] = topic
-		if name := r.req.PausedFor[topic]; name != "" {
-			paused[topic] = name
-		}
+		paused[topic] = true
 	}
 	for i := range r.rows {
 		row := &r.rows[i]
@@ -319,8 +326,8 @@ func (r *look) choose() {
 		if row.low == row.Receipt.Seq {
 			closes() // the head that holds back its key goes alone
 		}
-		if name, is := paused[row.Topic]; is {
-			r.parked, r.pauses = append(r.parked, row.Receipt.Seq), append(r.pauses, name)
+		if paused[row.Topic] {
+			r.parked = append(r.parked, row.Receipt.Seq)
 			closes()
 			continue
 		}
@@ -395,17 +402,13 @@ func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
 	}
 	if len(r.parked) > 0 {
 		r.moved += len(r.parked)
-		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.parked, r.pauses, token}})
+		names := make([]string, len(r.req.Paused)) // of the pauses, by topic
+		for i, topic := range r.req.Paused {
+			names[i] = cmp.Or(r.req.PausedFor[topic], topic)
+		}
+		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.parked, r.req.Paused, names, token}})
 		if r.crowded() {
-			var topics, names []string
-			for _, topic := range r.req.Paused {
-				name := r.req.PausedFor[topic]
-				if name == "" {
-					name = topic
-				}
-				topics, names = append(topics, topic), append(names, name)
-			}
-			sts = append(sts, statement{name: "pause near", sql: s.q.pauseNear, args: []any{topics, names, token}})
+			sts = append(sts, statement{name: "pause near", sql: s.q.pauseNear, args: []any{r.req.Paused, names, token}})
 		}
 	}
 	return sts

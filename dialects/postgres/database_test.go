@@ -100,7 +100,7 @@ func (db *database) open(opts ...func(*pgxpool.Config)) *Store {
 // exec runs SQL with the names filled in.
 func (db *database) exec(sql string, args ...any) {
 	db.t.Helper()
-	if _, err := db.pool.Exec(db.t.Context(), db.n.sql(sql), args...); err != nil {
+	if _, err := db.pool.Exec(context.Background(), db.n.sql(sql), args...); err != nil {
 		db.t.Fatalf("%s: %v", sql, err)
 	}
 }
@@ -109,7 +109,7 @@ func (db *database) exec(sql string, args ...any) {
 func one[T any](db *database, sql string, args ...any) T {
 	db.t.Helper()
 	var v T
-	if err := db.pool.QueryRow(db.t.Context(), db.n.sql(sql), args...).Scan(&v); err != nil {
+	if err := db.pool.QueryRow(context.Background(), db.n.sql(sql), args...).Scan(&v); err != nil {
 		db.t.Fatalf("%s: %v", sql, err)
 	}
 	return v
@@ -119,8 +119,8 @@ func one[T any](db *database, sql string, args ...any) T {
 func (db *database) enqueue(msgs ...engine.Message) []engine.ID {
 	db.t.Helper()
 	var ids []engine.ID
-	err := db.w.InTx(db.t.Context(), db.pool, func(tx pgx.Tx) (err error) {
-		ids, err = db.w.Enqueue(db.t.Context(), tx, msgs...)
+	err := db.w.InTx(context.Background(), db.pool, func(tx pgx.Tx) (err error) {
+		ids, err = db.w.Enqueue(context.Background(), tx, msgs...)
 		return err
 	})
 	if err != nil {
@@ -139,7 +139,7 @@ func req(limit int) engine.ClaimRequest {
 
 func (db *database) claim(s *Store, r engine.ClaimRequest) []engine.Claimed {
 	db.t.Helper()
-	c, err := s.Claim(db.t.Context(), r)
+	c, err := s.Claim(context.Background(), r)
 	if err != nil {
 		db.t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func (db *database) claim(s *Store, r engine.ClaimRequest) []engine.Claimed {
 // settle settles and wants so many to be lost.
 func (db *database) settle(s *Store, lost int, ss ...engine.Settlement) {
 	db.t.Helper()
-	got, err := s.Settle(db.t.Context(), ss...)
+	got, err := s.Settle(context.Background(), ss...)
 	if err != nil {
 		db.t.Fatal(err)
 	}

@@ -20,20 +20,22 @@ UPDATE {lanes} l SET lease_until = clock_timestamp() + $3::bigint * interval '1 
  WHERE l.lane = v.lane AND l.token = v.token AND cardinality(l.handed_seq) > 0`
 
 // extendRowsSQL renews the leases of detached rows.
-const extendRowsSQL = `
+var extendRowsSQL = `
 UPDATE {messages} m SET available_at = clock_timestamp() + $5::bigint * interval '1 microsecond'
   FROM unnest($1::bigint[], $2::smallint[], $3::smallint[]) AS v(seq, lane, t)
- WHERE m.seq = v.seq AND m.lane = v.lane AND m.state = 1 AND m.lease_token = ($4::uuid[])[v.t]`
+ WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(1) + ` AND m.lease_token = ANY ($4::uuid[])
+   AND m.seq = v.seq AND m.lane = v.lane AND m.lease_token = ($4::uuid[])[v.t]`
 
 // extendLostsSQL finds the receipts that no longer hold: their lane is another's, or
 // it was freed and the row has come back; and they are not detached.
 const extendLostsSQL = `
 SELECT v.n
   FROM unnest($1::bigint[], $2::smallint[], $3::smallint[]) WITH ORDINALITY AS v(seq, lane, t, n)
-  LEFT JOIN {lanes} l ON l.lane = v.lane AND l.token = ($4::uuid[])[v.t]
-  LEFT JOIN {messages} m ON m.seq = v.seq AND m.lane = v.lane
+  LEFT JOIN LATERAL (SELECT l.lane, cardinality(l.handed_seq) AS handed FROM {lanes} l
+                      WHERE l.lane = v.lane AND l.token = ($4::uuid[])[v.t] LIMIT 1) l ON true
+  LEFT JOIN LATERAL (SELECT m.state, m.lease_token FROM {messages} m WHERE m.seq = v.seq AND m.lane = v.lane LIMIT 1) m ON true
  WHERE NOT coalesce(m.state = 1 AND m.lease_token = ($4::uuid[])[v.t], false)
-   AND (l.lane IS NULL OR cardinality(l.handed_seq) = 0 AND m.state = 0)`
+   AND (l.lane IS NULL OR l.handed = 0 AND m.state = 0)`
 
 // Extend implements [engine.Store].
 func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Duration) (lost []engine.Receipt, err error) {

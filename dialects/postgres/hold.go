@@ -17,22 +17,26 @@ import (
 // them behind one that is dead) every claim would read them in vain and the lane
 // would stand still; so there ($3) they are held as well and their entries go. The
 // smaller entry holds back what is behind them anyway.
-const holdTail = `
-h AS (UPDATE {messages} m SET state = 2 FROM c WHERE m.seq = c.seq AND m.state = 0 RETURNING m.seq),
-e AS (DELETE FROM {blocks} b USING c WHERE b.ordering_key = c.ordering_key AND b.seq = c.seq)
+var holdTail = `
+own AS MATERIALIZED (
+  SELECT o.ctid FROM c CROSS JOIN LATERAL (SELECT b.ctid FROM {blocks} b WHERE b.ordering_key = c.ordering_key AND b.seq = c.seq LIMIT 1) o),
+h AS (UPDATE {messages} m SET state = 2 WHERE m.seq = ANY (ARRAY(SELECT c.seq FROM c)) AND ` + stateIs(0) + ` RETURNING m.seq),
+e AS (DELETE FROM {blocks} b WHERE b.ctid = ANY (ARRAY(SELECT own.ctid FROM own)))
 SELECT count(*) FROM h`
 
+// Whether a row may be held although it has an entry of its own.
 const ownStays = `
-     AND ($3::boolean OR NOT EXISTS (SELECT FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq))`
+     AND ($3::boolean OR (SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq LIMIT 1) IS NULL)`
 
 const lowest = `(SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1)`
 
 // holdSQL holds the rows that were read.
-const holdSQL = `
+var holdSQL = `
 WITH c AS MATERIALIZED (
   SELECT m.seq, m.ordering_key
-    FROM {messages} m JOIN {lanes} l ON l.lane = m.lane CROSS JOIN LATERAL ` + lowest + ` low
-   WHERE m.seq = ANY ($1::bigint[]) AND m.state = 0 AND l.token = $2::uuid AND low.seq > 0 AND low.seq < m.seq` + ownStays + `),` + holdTail
+    FROM {messages} m CROSS JOIN LATERAL ` + lowest + ` low
+   WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(0) + ` AND m.lane = ANY (ARRAY(SELECT l.lane FROM {lanes} l WHERE l.token = $2::uuid))
+     AND low.seq > 0 AND low.seq < m.seq` + ownStays + `),` + holdTail
 
 // holdNearSQL holds rows of the same keys beyond what was read, at the front of
 // the lanes.

@@ -102,7 +102,7 @@ SELECT m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coale
        EXISTS (SELECT FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq)
   FROM {messages} m
  WHERE m.state = 3 AND `+c.String()+`
- ORDER BY m.seq LIMIT `+fmt.Sprint(atMost(left))), c.args...)
+ ORDER BY m.seq NULLS FIRST LIMIT `+fmt.Sprint(atMost(left))), c.args...)
 	if err != nil {
 		return nil, err
 	}
@@ -149,35 +149,31 @@ WITH done AS (
   UPDATE {messages} m
      SET state = 0, attempts = 0, crashes = 0, company = 0, resends = m.resends + 1, stamp = m.stamp + 1, available_at = clock_timestamp(),
          first_failed_at = NULL, dead_at = NULL, paused_for = NULL, lease_token = NULL
-   WHERE m.seq = ANY ($1::bigint[]) AND m.state = 3
+   WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(3) + `
   RETURNING m.message_id),` + auditSQL("requeue") + `
 SELECT count(*) FROM done`
 
 // discardSQL moves dead rows to the archive, always, and lets go on what they held
 // back.
 var discardSQL = `
-WITH done AS (DELETE FROM {messages} m WHERE m.seq = ANY ($1::bigint[]) AND m.state = 3 RETURNING m.*),
-kept AS (SELECT archive = 'full' AS content FROM {schema_}),
+WITH done AS (DELETE FROM {messages} m WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(3) + ` RETURNING m.*),
+kept AS (SELECT coalesce((SELECT s.archive = 'full' FROM {schema_} s), true) AS content),
 filed AS (
   INSERT INTO {archive} (` + archived + `,
          headers, payload, payload_text, content, outcome, settled_by, reason)
   SELECT ` + archived + `,
          CASE WHEN content THEN headers END, CASE WHEN content THEN payload END, CASE WHEN content THEN payload_text END, content,
-         'discarded', $2::text, $4::text FROM done, kept),
-e AS (
-  DELETE FROM {blocks} b USING done WHERE b.ordering_key = done.ordering_key AND b.seq = done.seq
-  RETURNING b.ordering_key AS okey, b.seq, b.lane),
-k AS (SELECT DISTINCT okey, lane FROM e),` + release + `,` + auditSQL("discard") + `
+         'discarded', $2::text, $4::text FROM done, kept),` + entries("done") + release + `,` + auditSQL("discard") + `
 SELECT count(*) FROM done`
 
 // Requeue implements [engine.Operator].
 func (s *Store) Requeue(ctx context.Context, f engine.Filter, by engine.Actor) (int, error) {
-	return s.commandDead(ctx, "requeue", s.names.sql(requeueSQL), f, by)
+	return s.commandDead(ctx, "requeue", s.q.requeue, f, by)
 }
 
 // Discard implements [engine.Operator].
 func (s *Store) Discard(ctx context.Context, f engine.Filter, by engine.Actor) (int, error) {
-	return s.commandDead(ctx, "discard", s.names.sql(discardSQL), f, by)
+	return s.commandDead(ctx, "discard", s.q.discard, f, by)
 }
 
 // commandDead does a command to the dead messages that match, chunk by chunk, each
@@ -189,7 +185,7 @@ func (s *Store) commandDead(ctx context.Context, name, sql string, f engine.Filt
 		c.filter(f, "created_at")
 		c.add("m.seq > ?::bigint", last)
 		seqs, ls, err := s.matching(ctx, s.names.sql(`SELECT m.seq, m.lane FROM {messages} m WHERE m.state = 3 AND `+c.String()+
-			` ORDER BY m.seq LIMIT `+fmt.Sprint(atMost(left))), c.args)
+			` ORDER BY m.seq NULLS FIRST LIMIT `+fmt.Sprint(atMost(left))), c.args)
 		if err != nil {
 			return n, fmt.Errorf("postgres: %s: %w", name, err)
 		}
@@ -237,8 +233,8 @@ const replaySQL = `
 WITH a AS MATERIALIZED (
   SELECT m.* FROM {archive} m
    WHERE (m.settled_at, m.seq) > ($1::timestamptz, $5::bigint) AND m.settled_at < $6::timestamptz
-     AND NOT EXISTS (SELECT FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at < $6::timestamptz
-                        AND (b.settled_at, b.seq) > (m.settled_at, m.seq))%s
+     AND (SELECT b.seq FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at < $6::timestamptz
+             AND (b.settled_at, b.seq) > (m.settled_at, m.seq) LIMIT 1) IS NULL%s
    ORDER BY m.settled_at, m.seq LIMIT %d),
 done AS (
   INSERT INTO {messages} (message_id, topic, ordering_key, type, aggregate_type, aggregate_id, aggregate_version, correlation_id,

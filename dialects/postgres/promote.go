@@ -18,7 +18,7 @@ UPDATE {messages} m
    SET state = 0, lease_token = NULL, paused_for = NULL,
        company = CASE WHEN m.lease_token IS NULL THEN m.company ELSE 1 END,
        stamp   = CASE WHEN m.lease_token IS NULL THEN m.stamp ELSE m.stamp + 1 END
-  FROM c WHERE m.seq = c.seq AND m.state = 1 AND m.available_at <= now()`, chunk)
+ WHERE m.seq = ANY (ARRAY(SELECT c.seq FROM c)) AND %s AND m.available_at <= now()`, chunk, stateIs(1))
 
 // unparkSQL brings back rows that wait for a pause that is no more. So a resumption
 // only deletes the pause, and whatever happens then, the relays bring back the rest.
@@ -32,7 +32,8 @@ WITH RECURSIVE names AS (
            ORDER BY m.paused_for LIMIT 1)
     FROM names n WHERE n.name IS NOT NULL),
 over AS MATERIALIZED (
-  SELECT n.name FROM names n WHERE n.name IS NOT NULL AND NOT EXISTS (SELECT FROM {pauses} p WHERE p.destination = n.name)),
+  SELECT n.name FROM names n
+   WHERE n.name IS NOT NULL AND (SELECT p.destination FROM {pauses} p WHERE p.destination = n.name LIMIT 1) IS NULL),
 c AS MATERIALIZED (
   SELECT r.seq FROM over o CROSS JOIN LATERAL (
     SELECT m.seq FROM {messages} m WHERE m.state = 1 AND m.paused_for = o.name ORDER BY m.paused_for, m.seq LIMIT %[1]d
@@ -40,4 +41,4 @@ c AS MATERIALIZED (
    LIMIT %[1]d)
 UPDATE {messages} m
    SET state = 0, paused_for = NULL, available_at = clock_timestamp()
-  FROM c WHERE m.seq = c.seq AND m.state = 1 AND m.paused_for IN (SELECT name FROM over)`, chunk)
+ WHERE m.seq = ANY (ARRAY(SELECT c.seq FROM c)) AND %[2]s AND m.paused_for = ANY (ARRAY(SELECT o.name FROM over o))`, chunk, stateIs(1))

@@ -29,7 +29,13 @@ const (
 	// Set for the transaction only, so a pooler may hand the session to others. A
 	// process that is stopped in the middle would else hold its lanes for ever, for
 	// SKIP LOCKED passes over what is locked however long its lease is over.
-	limitsSQL = `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('lock_timeout', $2::text, true)`
+	//
+	// A connection keeps its plans, and a plan made while the table was empty is used
+	// until the next ANALYZE. So these transactions can't be planned with a walk over
+	// a whole table; every statement has an index to go by. JIT would only ever start
+	// because of the price that PostgreSQL puts on what is switched off.
+	limitsSQL = `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('lock_timeout', $2::text, true),
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
 )
 
 const (

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -19,6 +20,9 @@ const archived = `seq, message_id, topic, ordering_key, type, aggregate_type, ag
 // ready and its lane has the claim's token, or if it was detached and has the
 // token itself. The stamp is not asked: published is published.
 //
+// There is one such statement for each claim that is settled, so that rows are found
+// by nothing but their numbers.
+//
 // It returns the rows that went although their lane has another token by now, for
 // only those were not lost with the lane.
 func publishSQL(archive string) string {
@@ -31,20 +35,16 @@ filed AS (
   INSERT INTO {archive} (` + archived + `,
          headers, payload, payload_text, content, outcome, settled_by)
   SELECT ` + archived + `,
-         ` + content + `, 'published', worker FROM gone),`
+         ` + content + `, 'published', coalesce((SELECT own.worker FROM own LIMIT 1), '') FROM gone),`
 	}
 	return `
-WITH v AS (SELECT v.seq, v.lane, ($4::uuid[])[v.t] AS token FROM unnest($1::bigint[], $2::smallint[], $3::smallint[]) AS v(seq, lane, t)),
+WITH own AS MATERIALIZED (SELECT l.lane, l.worker FROM {lanes} l WHERE l.lane = ANY ($3::smallint[]) AND l.token = $2::uuid),
 gone AS (
-  DELETE FROM {messages} m USING v JOIN {lanes} l ON l.lane = v.lane
-   WHERE m.seq = v.seq AND m.lane = v.lane
-     AND (m.state = 0 AND l.token = v.token OR m.state = 1 AND m.lease_token = v.token)
-  RETURNING ` + columns + `, l.worker AS worker, l.token = v.token AS standing),` + file + `
-e AS (
-  DELETE FROM {blocks} b USING gone WHERE b.ordering_key = gone.ordering_key AND b.seq = gone.seq
-  RETURNING b.ordering_key AS okey, b.seq, b.lane),
-k AS (SELECT DISTINCT okey, lane FROM e),` + release + `
-SELECT seq FROM gone WHERE standing IS NOT TRUE`
+  DELETE FROM {messages} m
+   WHERE m.seq = ANY ($1::bigint[])
+     AND (` + stateIs(0) + ` AND m.lane = ANY (ARRAY(SELECT own.lane FROM own)) OR ` + stateIs(1) + ` AND m.lease_token = $2::uuid)
+  RETURNING ` + columns + `),` + file + entries("gone") + release + `
+SELECT gone.seq FROM gone WHERE gone.lane <> ALL (ARRAY(SELECT own.lane FROM own))`
 }
 
 // The kinds of a settlement as settleSQL has them.
@@ -63,12 +63,13 @@ const (
 //
 // Everything but a release enters the row among those that hold back their key, if
 // so asked, in the same statement.
-const settleSQL = `
-WITH v AS (
+var settleSQL = `
+WITH v AS MATERIALIZED (
   SELECT v.*, ($12::uuid[])[v.t] AS token
     FROM unnest($1::bigint[], $2::smallint[], $3::smallint[], $4::integer[], $5::smallint[], $6::bigint[], $7::boolean[],
                 $8::boolean[], $9::text[], $10::text[], $11::text[])
          AS v(seq, lane, t, stamp, kind, after, charge, hold, pause, error, class)),
+own AS MATERIALIZED (SELECT l.lane, l.token FROM {lanes} l WHERE l.lane = ANY ($2::smallint[])),
 u AS (
   UPDATE {messages} m
      SET state = CASE v.kind WHEN 1 THEN 1 WHEN 2 THEN 3 WHEN 3 THEN 0 ELSE 1 END,
@@ -86,9 +87,9 @@ u AS (
          last_error = CASE WHEN v.kind IN (1, 2) THEN v.error ELSE m.last_error END,
          last_error_class = CASE WHEN v.kind IN (1, 2) THEN v.class ELSE m.last_error_class END,
          dead_at = CASE WHEN v.kind = 2 THEN clock_timestamp() ELSE m.dead_at END
-    FROM v JOIN {lanes} l ON l.lane = v.lane
-   WHERE m.seq = v.seq AND m.lane = v.lane
-     AND (m.state = 0 AND l.token = v.token AND m.stamp = v.stamp OR m.state = 1 AND m.lease_token = v.token)
+    FROM v JOIN own l ON l.lane = v.lane
+   WHERE m.seq = ANY ($1::bigint[]) AND m.seq = v.seq AND m.lane = v.lane
+     AND (` + stateIs(0) + ` AND l.token = v.token AND m.stamp = v.stamp OR ` + stateIs(1) + ` AND m.lease_token = v.token)
   RETURNING m.seq, m.lane, m.ordering_key, v.kind, v.hold, l.token = v.token AS standing),
 b AS (
   INSERT INTO {blocks} (ordering_key, seq, lane)
@@ -101,12 +102,10 @@ SELECT seq FROM u WHERE standing IS NOT TRUE`
 // takes only rows that this very transaction has changed (xmin): a late answer that
 // changed nothing must not take the entry of whoever has the row now.
 var resolveSQL = `
-WITH e AS (
-  DELETE FROM {blocks} b USING {messages} m
-   WHERE m.seq = ANY ($1::bigint[]) AND m.state IN (1, 3) AND m.xmin = pg_current_xact_id()::xid
-     AND b.ordering_key = m.ordering_key AND b.seq = m.seq
-  RETURNING b.ordering_key AS okey, b.seq, b.lane),
-k AS (SELECT DISTINCT okey, lane FROM e),` + release + `
+WITH g AS MATERIALIZED (
+  SELECT m.ordering_key, m.seq FROM {messages} m
+   WHERE m.seq = ANY ($1::bigint[]) AND (` + stateIs(1) + ` OR ` + stateIs(3) + `) AND m.xmin = pg_current_xact_id()::xid),` +
+	entries("g") + release + `
 SELECT count(*) FROM released`
 
 // Settle implements [engine.Store].
@@ -194,13 +193,12 @@ func (st *settling) statements() []statement {
 	for token, ls := range st.answer.frees {
 		freed, freedLanes, all = append(freed, uuidOf(token)), append(freedLanes, ls...), append(all, ls...)
 	}
-	body := []statement{s.lockStatement(all, st.tokens)}
+	slices.Sort(all)
+	locked := slices.Compact(all)
+	body := []statement{s.lockStatement(locked, st.tokens)}
 
-	var p struct {
-		tokenList
-		seqs     []int64
-		lanes, t []int16
-	}
+	published := map[engine.ID][]int64{}
+	var order []engine.ID
 	var o struct {
 		tokenList
 		seqs, after             []int64
@@ -214,7 +212,10 @@ func (st *settling) statements() []statement {
 		one := &st.ss[i]
 		r := one.Receipt
 		if one.Kind == engine.Published {
-			p.seqs, p.lanes, p.t = append(p.seqs, r.Seq), append(p.lanes, laneOf(r)), append(p.t, p.add(r.Token))
+			if published[r.Token] == nil {
+				order = append(order, r.Token)
+			}
+			published[r.Token] = append(published[r.Token], r.Seq)
 			continue
 		}
 		kind, text, class := int16(settleFree), "", ""
@@ -241,8 +242,8 @@ func (st *settling) statements() []statement {
 		st.mine = append(st.mine, seqs...)
 		return err
 	}
-	if len(p.seqs) > 0 {
-		body = append(body, statement{name: "publish", sql: st.publish, args: []any{p.seqs, p.lanes, p.t, p.list}, rows: more})
+	for _, token := range order {
+		body = append(body, statement{name: "publish", sql: st.publish, args: []any{published[token], uuidOf(token), locked}, rows: more})
 	}
 	if len(o.seqs) > 0 {
 		body = append(body, statement{name: "settle", sql: s.q.settle, rows: more,

@@ -14,6 +14,7 @@ type statements struct {
 	publish, publishFull, publishMeta    string
 	settle, resolve, free                string
 	extendLanes, extendRows, extendLosts string
+	requeue, discard, purge, backlog     string
 }
 
 func newStatements(n names) statements {
@@ -27,6 +28,7 @@ func newStatements(n names) statements {
 		publish: n.sql(publishSQL("")), publishFull: n.sql(publishSQL("full")), publishMeta: n.sql(publishSQL("metadata")),
 		settle: n.sql(settleSQL), resolve: n.sql(resolveSQL), free: n.sql(freeSQL),
 		extendLanes: n.sql(extendLanesSQL), extendRows: n.sql(extendRowsSQL), extendLosts: n.sql(extendLostsSQL),
+		requeue: n.sql(requeueSQL), discard: n.sql(discardSQL), purge: n.sql(purgeSQL), backlog: n.sql(backlogSQL),
 	}
 }
 
@@ -43,6 +45,7 @@ func (q statements) all() []struct{ name, sql string } {
 		{"publish", q.publish}, {"publish, archive full", q.publishFull}, {"publish, archive metadata", q.publishMeta},
 		{"settle", q.settle}, {"resolve", q.resolve}, {"free", q.free},
 		{"extend lanes", q.extendLanes}, {"extend rows", q.extendRows}, {"extend lost", q.extendLosts},
+		{"requeue", q.requeue}, {"discard", q.discard}, {"purge", q.purge}, {"backlog", q.backlog},
 		{"commit", commitSQL},
 	}
 }

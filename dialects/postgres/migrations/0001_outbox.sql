@@ -58,14 +58,16 @@ CREATE TABLE {messages} (
     autovacuum_vacuum_cost_limit = 2000
 );
 -- One partial index per question, each with a literal predicate that the statements
--- repeat; without that the planner can't prove that it may use them.
-CREATE INDEX "{p}messages_ready"  ON {messages} (lane, seq) WHERE state = 0;
-CREATE INDEX "{p}messages_due"    ON {messages} (available_at, seq) WHERE state = 1;
-CREATE INDEX "{p}messages_parked" ON {messages} (paused_for, seq) WHERE state = 1 AND paused_for IS NOT NULL;
+-- repeat; without that the planner can't prove that it may use them. NULLS FIRST where
+-- the primary key would give the same order: a plan that walks the primary key and
+-- filters reads the whole table for the last lane. No seq is NULL or negative.
+CREATE INDEX "{p}messages_ready"    ON {messages} (lane, seq NULLS FIRST) WHERE state = 0;
+CREATE INDEX "{p}messages_due"      ON {messages} (available_at, seq) WHERE state = 1;
+CREATE INDEX "{p}messages_parked"   ON {messages} (paused_for, seq) WHERE state = 1 AND paused_for IS NOT NULL;
 CREATE INDEX "{p}messages_detached" ON {messages} (lease_token) WHERE state = 1 AND lease_token IS NOT NULL;
-CREATE INDEX "{p}messages_held"   ON {messages} (ordering_key, seq) WHERE state = 2;
-CREATE INDEX "{p}messages_aside"  ON {messages} (seq) WHERE state IN (1, 2);
-CREATE INDEX "{p}messages_dead"   ON {messages} (seq) WHERE state = 3;
+CREATE INDEX "{p}messages_held"     ON {messages} (ordering_key, seq) WHERE state = 2;
+CREATE INDEX "{p}messages_aside"    ON {messages} (seq NULLS FIRST) WHERE state IN (1, 2) AND seq > 0;
+CREATE INDEX "{p}messages_dead"     ON {messages} (seq NULLS FIRST) WHERE state = 3;
 
 -- What was settled, appended in the transaction that settles it. Nothing here can make
 -- that transaction fail: the message id is not unique.
