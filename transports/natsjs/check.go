@@ -58,6 +58,11 @@ var fixes = map[string]string{
 	codeDNS:         "check the host name",
 	codeNoJetStream: "enable JetStream on the server and for this account; for a domain set Options.APIPrefix",
 	codeNoHeaders:   "use a NATS server of 2.2 or newer",
+	codeNoAck:       "set no_ack to false",
+	codeSealed:      "give the subject to another stream; until then its messages wait",
+	codeWrongStream: "correct Options.Stream or the streams' subjects; until then its messages wait",
+	codeNoStream:    "give a stream this subject; until then its messages wait",
+	codeFull:        "make room in the stream, or raise its limits; until then its messages wait",
 }
 
 // A checkup is one call of Check.
@@ -107,9 +112,9 @@ func (c *checkup) destination(ctx context.Context, subject string) {
 		if f.Class != engine.DestinationFailed {
 			level = engine.Retry
 		}
-		fix := "until then its messages wait: give a stream this subject, or make room in it"
-		if fixes[f.Code] != "" {
-			fix = fixes[f.Code]
+		fix := fixes[f.Code]
+		if fix == "" {
+			fix = "see what the server logs"
 		}
 		c.find(level, f.Code, fmt.Sprintf("destination %q: %v", subject, f.Err), fix)
 	} else if st == nil {

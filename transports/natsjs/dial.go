@@ -161,7 +161,7 @@ func (t *Transport) dial(ctx context.Context, a *address) (*session, *engine.Fau
 	s.nc, s.wire = nc, w
 	close(s.open)
 	if f := s.prepare(ctx); f != nil {
-		s.kill(codeLost)
+		s.kill(codeClosed)
 		<-s.dead
 		return nil, f
 	}

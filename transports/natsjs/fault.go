@@ -78,7 +78,7 @@ func dialCode(err error) string {
 		return codeTimeout
 	case authError(err):
 		return codeAuth
-	case errors.Is(err, nats.ErrMaxConnectionsExceeded), errors.Is(err, nats.ErrMaxAccountConnectionsExceeded):
+	case strings.HasSuffix(err.Error(), "connections exceeded"): // the library has values for these, which it does not use here
 		return codeLimit
 	case errors.As(err, &dns):
 		return codeDNS

@@ -269,10 +269,10 @@ func (s *session) onClosed(nc *nats.Conn) {
 	s.pending = nil
 	reason, end := s.reason, s.end
 	s.mu.Unlock()
-	close(s.dead)
 	if reason != codeClosed {
 		s.t.log.Warn("natsjs: connection lost", "server", s.addr.hostPort(), "error", end, "reason", reason)
 	}
+	close(s.dead)
 	for _, e := range lost {
 		if e.ask != nil {
 			e.ask <- answer{lost: true}
