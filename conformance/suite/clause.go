@@ -65,6 +65,7 @@ var (
 	needPlant    = Need{"StoreSubject.Plant", func(_ T, s *StoreSubject) bool { return s.Plant != nil }}
 	needSnapshot = Need{"StoreSubject.HoldSnapshot", func(_ T, s *StoreSubject) bool { return s.HoldSnapshot != nil }}
 	needOperator = ability[engine.Operator]("engine.Operator")
+	needArchive  = ability[engine.Archive]("engine.Archive")
 	needPurger   = ability[engine.Purger]("engine.Purger")
 	needMonitor  = ability[engine.Monitor]("engine.Monitor")
 	needNotifier = ability[engine.Notifier]("engine.Notifier")

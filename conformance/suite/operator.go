@@ -224,6 +224,57 @@ func operatorClauses() []Clause {
 			b.is(Dead, ids[1:]...)
 		}, needOperator),
 
+		clause("store.operator.archived", "Archived lists what was settled, in that order, each message once as it was settled last, and says what an operator discarded.", func(b *bench) {
+			w := b.worker()
+			archived := func(f engine.Filter, want ...engine.ID) []engine.Record {
+				b.Helper()
+				var recs []engine.Record
+				var got []engine.ID
+				for rec, err := range w.Store.(engine.Archive).Archived(b.Context(), f) {
+					if err != nil {
+						b.Fatalf("Archived: %v", err)
+					}
+					recs, got = append(recs, rec), append(got, rec.ID)
+				}
+				if !slices.Equal(got, want) {
+					b.Fatalf("Archived with %+v lists %v, want %v", f, got, want)
+				}
+				return recs
+			}
+			archived(engine.Filter{})
+			m := message("a")
+			m.Headers, m.CorrelationID = map[string]string{"h": "v"}, "c"
+			ids := b.enqueue(m)
+			w.drained(ids)
+			b.pass(time.Minute)
+			ids = append(ids, b.run("b", 1)...)
+			w.drained(ids[1:])
+			b.pass(time.Minute)
+			ids = append(ids, b.run("c", 1)...)
+			w.settle(bury(w.take(ids[2])[0]))
+			b.discard(w, 1, engine.Filter{})
+			b.pass(time.Minute)
+			archived(engine.Filter{}, ids...)
+			b.replay(w, 1, engine.Filter{IDs: ids[:1]})
+			w.drained(ids[:1])
+			recs := archived(engine.Filter{}, ids[1], ids[2], ids[0])
+			for i, rec := range recs {
+				if rec.Discarded != (i == 1) || rec.SettledAt.IsZero() || i > 0 && rec.SettledAt.Before(recs[i-1].SettledAt) {
+					b.Errorf("record %d is discarded: %v, settled at %v", i, rec.Discarded, rec.SettledAt)
+				}
+			}
+			if rec := recs[2]; rec.Resends != 1 {
+				b.Errorf("a message that was replayed once is listed with resends %d", rec.Resends)
+			} else if !rec.MetadataOnly {
+				b.carries(engine.Claimed{Message: rec.Message}, m)
+			}
+			archived(engine.Filter{Key: "b"}, ids[1])
+			archived(engine.Filter{Limit: 2}, ids[1], ids[2])
+			archived(engine.Filter{From: recs[1].SettledAt}, ids[2], ids[0])
+			archived(engine.Filter{From: recs[1].SettledAt, To: recs[2].SettledAt}, ids[2])
+			archived(engine.Filter{Topic: "none"})
+		}, needArchive, needOperator),
+
 		clause("store.operator.dead_stops", "Dead ends when the caller stops, and yields the error when the context is over.", func(b *bench) {
 			w := b.worker()
 			ids := b.loose(3)

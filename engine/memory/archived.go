@@ -17,14 +17,16 @@ func (s *Store) Archived(ctx context.Context, f engine.Filter) iter.Seq2[engine.
 			yield(engine.Record{}, err)
 			return
 		}
-		last := map[engine.ID]int{}
-		for n := range s.db.archive {
-			last[s.db.archive[n].ID] = n
+		last := map[engine.ID]int{} // of those that match, as in Replay
+		for n, a := range s.db.archive {
+			if matches(f, &a.row, a.settled) {
+				last[a.ID] = n
+			}
 		}
 		var records []engine.Record
 		for n := range s.db.archive {
 			a := &s.db.archive[n]
-			if last[a.ID] != n || !matches(f, &a.row, a.settled) {
+			if at, found := last[a.ID]; !found || at != n {
 				continue
 			}
 			records = append(records, engine.Record{Message: a.Message, Seq: a.seq, CreatedAt: a.created, DeadAt: a.deadAt,

@@ -42,6 +42,7 @@ type front struct {
 	purge    func(context.Context, int) (int, error)
 	backlog  func(context.Context) (engine.Backlog, error)
 	dead     func(context.Context, engine.Filter) iter.Seq2[engine.Record, error]
+	archived func(context.Context, engine.Filter) iter.Seq2[engine.Record, error]
 	resume   func(context.Context, string, engine.Actor) (bool, error)
 	pauses   func(context.Context) ([]engine.Pause, error)
 	probe    func(context.Context, string, time.Duration) (bool, error)
@@ -68,6 +69,9 @@ func (f *front) Backlog(ctx context.Context) (engine.Backlog, error) {
 func (f *front) Dead(ctx context.Context, filter engine.Filter) iter.Seq2[engine.Record, error] {
 	return f.dead(ctx, filter)
 }
+func (f *front) Archived(ctx context.Context, filter engine.Filter) iter.Seq2[engine.Record, error] {
+	return f.archived(ctx, filter)
+}
 func (f *front) Resume(ctx context.Context, d string, by engine.Actor) (bool, error) {
 	return f.resume(ctx, d, by)
 }
@@ -78,7 +82,7 @@ func (f *front) TakeProbe(ctx context.Context, d string, next time.Duration) (bo
 
 func newFront(s *Store) *front {
 	return &front{Store: s, claim: s.Claim, settle: s.Settle, extend: s.Extend, describe: s.Describe, suspects: s.Suspects, listen: s.Listen,
-		purge: s.Purge, backlog: s.Backlog, dead: s.Dead, resume: s.Resume, pauses: s.Pauses, probe: s.TakeProbe}
+		purge: s.Purge, backlog: s.Backlog, dead: s.Dead, archived: s.Archived, resume: s.Resume, pauses: s.Pauses, probe: s.TakeProbe}
 }
 
 // settling changes each settlement on its way in.
@@ -451,6 +455,26 @@ var withFront = []variant{
 		f.dead = func(ctx context.Context, filter engine.Filter) iter.Seq2[engine.Record, error] {
 			filter.ErrorClass = ""
 			return f.Store.Dead(ctx, filter)
+		}
+	}},
+	{name: "the archive is listed by number", aims: "store.operator.archived", front: func(f *front) {
+		f.archived = func(ctx context.Context, filter engine.Filter) iter.Seq2[engine.Record, error] {
+			return func(yield func(engine.Record, error) bool) {
+				var recs []engine.Record
+				for rec, err := range f.Store.Archived(ctx, filter) {
+					if err != nil {
+						yield(rec, err)
+						return
+					}
+					recs = append(recs, rec)
+				}
+				slices.SortFunc(recs, func(a, b engine.Record) int { return a.ID.Compare(b.ID) })
+				for _, rec := range recs {
+					if !yield(rec, nil) {
+						return
+					}
+				}
+			}
 		}
 	}},
 	{name: "Dead goes on without its context", aims: "store.operator.dead_stops", front: func(f *front) {
