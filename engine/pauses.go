@@ -147,7 +147,11 @@ func (r *Relay) addPause(p *pause) {
 	r.pauses[p.Destination] = p
 	as := p.Pause
 	r.later(func() {
-		r.log.Warn("paused", "destination", as.Destination, "by", as.By.Name, "class", as.Class.String(), "reason", as.By.Reason)
+		about := []any{"destination", as.Destination, "by", as.By.Name, "reason", as.By.Reason}
+		if as.By.Relay {
+			about = append(about, "class", as.Class.String())
+		}
+		r.log.Warn("paused", about...)
 		if f := r.opts.Hooks.Paused; f != nil {
 			f(as)
 		}
