@@ -173,6 +173,7 @@ func concurrencyClauses() []Clause {
 			}
 		}),
 
+		// rails/solid_queue#531: inserts deadlocked with claims.
 		clause("store.concurrent.errors", "Claims, settlements, renewals, detaches, takeovers and operators at the same time give no errors and lose nothing.", func(b *bench) {
 			var all []engine.ID
 			for k := range 8 {

@@ -8,6 +8,7 @@ import (
 
 func detachClauses() []Clause {
 	return []Clause{
+		// gruelbox/transaction-outbox#788: one slow ordered key held up every flush.
 		clause("store.detach.frees_lane", "A detached message leaves its lane to others and stays in the same hands, under the same receipt.", func(b *bench) {
 			ids := b.run("k", 1)
 			a, other := b.worker(), b.worker()

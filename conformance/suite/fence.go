@@ -67,6 +67,8 @@ func fenceClauses() []Clause {
 			b.worker().next(ids[0])
 		}),
 
+		// ThreeDotsLabs/watermill, SQL subscriber: after an outage longer than the lease the old
+		// holder's mark still counted, and messages were lost.
 		clause("store.fence.after_success", "A late worker stays fenced after its successor has published the message.", func(b *bench) {
 			ids := b.run("k", 2)
 			late, holder := b.worker(), b.worker()

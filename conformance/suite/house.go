@@ -40,6 +40,7 @@ func about(d, want time.Duration) bool { return d >= want && d <= want+lease }
 
 func houseClauses() []Clause {
 	return []Clause{
+		// Particular/NServiceBus.Persistence.Sql#8: one DELETE without a bound.
 		clause("store.purge.archive", "Purge deletes archived messages that are older than the retention, no more than its limit, and no younger ones.", func(b *bench) {
 			w := b.worker()
 			old := b.loose(5)

@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"sync"
 	"time"
 
 	"github.com/outward-dev/outward/engine"
@@ -15,6 +16,8 @@ func (w *worker) two() (first, second engine.Claimed) {
 
 func leaseClauses() []Clause {
 	return []Clause{
+		// riverqueue/river#1258: rows stuck as running for months, because expiry was a leader's
+		// sweep. It belongs in the claim.
 		clause("store.lease.takeover", "A lease that ran out by the database's clock is taken over by the next claim, and not before.", func(b *bench) {
 			ids := b.run("k", 1)
 			a, other := b.worker(), b.worker()
@@ -26,6 +29,44 @@ func leaseClauses() []Clause {
 			cs := other.take(ids...)
 			other.publish(cs...)
 			b.gone(ids...)
+		}),
+
+		// pipeshub-ai/pipeshub-ai#3445: two workers took over the same lease.
+		clause("store.lease.taken_once", "Of several processes that meet a lease which ran out, one takes it over.", func(b *bench) {
+			ids := append(b.run("k", 1), b.loose(20)...)
+			b.worker().take(ids...)
+			b.expire()
+			var (
+				mu   sync.Mutex
+				took = map[engine.ID]int{}
+				wg   sync.WaitGroup
+			)
+			for range 6 {
+				st := b.s.Open(b.T)
+				wg.Go(func() {
+					for range 10 { // and nobody answers, so each lane is taken once
+						cs, err := claimWithin(b.Context(), st, 5, true)
+						if err != nil {
+							b.Errorf("Claim: %v", err)
+							return
+						}
+						mu.Lock()
+						for _, c := range cs {
+							took[c.ID]++
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			wg.Wait()
+			if len(took) == 0 {
+				b.Fatalf("nobody took over any of %d messages", len(ids))
+			}
+			for id, n := range took {
+				if n > 1 {
+					b.Fatalf("message %v was taken over by %d claims", id, n)
+				}
+			}
 		}),
 
 		clause("store.lease.own_claims", "A process does not get again what it has in hand itself.", func(b *bench) {
@@ -69,6 +110,7 @@ func leaseClauses() []Clause {
 			other.next(ids[1])
 		}),
 
+		// dotnetcore/CAP#1353: a renewal that added to the old deadline drifted years ahead.
 		clause("store.extend.from_now", "Extend sets a lease to the database's now plus its length, however often it is called.", func(b *bench) {
 			ids := b.run("k", 1)
 			a, other := b.worker(), b.worker()

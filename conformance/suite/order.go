@@ -34,6 +34,7 @@ func orderClauses() []Clause {
 			a.none()
 		}),
 
+		// dotnetcore/CAP#1480: a key went on after its first message had failed.
 		clause("store.order.head_waiting", "A message that waits for a retry keeps back the later ones of its key, and nothing else.", func(b *bench) {
 			ids := b.run("k", 3)
 			w := b.worker()
@@ -161,6 +162,7 @@ func orderClauses() []Clause {
 			w.publish(w.next(ids[1:]...)...)
 		}),
 
+		// ThreeDotsLabs/watermill#311: a cursor over ids skipped what committed late.
 		clause("store.order.late_commit", "A message with a lower number that commits late is not lost, whatever has gone or failed meanwhile.", func(b *bench) {
 			w := b.worker()
 			late := map[string]engine.ID{}

@@ -28,6 +28,7 @@ func rowClauses() []Clause {
 			b.gone(before[0], after[0])
 		}, needPlant),
 
+		// oagudo/outbox: a session in another time zone delayed every message by hours.
 		clause("store.delay.due", "A delayed message comes when the database's clock has reached its time, and not before.", func(b *bench) {
 			w := b.worker()
 			for _, key := range []string{"", "k"} {

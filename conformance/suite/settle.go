@@ -20,6 +20,7 @@ func settleClauses() []Clause {
 			b.worker().none()
 		}),
 
+		// dotnetcore/CAP#1518: local time and the end of summer time broke retries.
 		clause("store.settle.due", "A rescheduled message comes again when its time has come by the database's clock, and not before.", func(b *bench) {
 			ids := b.run("k", 1)
 			w := b.worker()
@@ -33,6 +34,7 @@ func settleClauses() []Clause {
 			w.take(ids...)
 		}),
 
+		// An attempt that is counted in a transaction which is rolled back is never counted.
 		clause("store.settle.charged", "A charged reschedule spends one attempt and records the error, its class and the first failure.", func(b *bench) {
 			ids := b.run("k", 1)
 			w := b.worker()
@@ -88,6 +90,8 @@ func settleClauses() []Clause {
 			}
 		}),
 
+		// cyberfabric/cyberfabric-core#908: the order of RETURNING was taken for that of the
+		// claim, and one result was applied to all.
 		clause("store.settle.each_its_own", "In one call every message gets its own settlement, whatever the order in which they are given.", func(b *bench) {
 			ids := b.loose(6)
 			w := b.worker()

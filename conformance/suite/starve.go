@@ -36,6 +36,7 @@ func (w *worker) soon(want []engine.ID, limit, claims int, answer func(engine.Cl
 
 func starveClauses() []Clause {
 	return []Clause{
+		// timgit/pg-boss#756: one saturated group at the head of the queue starved the rest.
 		clause("store.starve.blocked_key", "A blocked key with many messages behind it keeps nobody else waiting, and they leave the ready set.", func(b *bench) {
 			head := b.run("blocked", 1)
 			w := b.worker()
@@ -67,6 +68,7 @@ func starveClauses() []Clause {
 			w.drained(ill)
 		}, needOperator),
 
+		// BrighterCommand/Brighter#2193: a hundred poison rows at the head stopped the sweep.
 		clause("store.starve.poison", "A hundred messages at the head that fail every time keep nobody else waiting.", func(b *bench) {
 			poison := b.loose(100)
 			good := append(b.loose(40), b.run("k", 5)...)

@@ -73,6 +73,7 @@ func suspectClauses() []Clause {
 			}
 		}),
 
+		// JasperFx/wolverine#3111: one message crashed its host again and again.
 		clause("store.suspect.alone", "A crash is counted, apart from attempts, only for a message that was alone already.", func(b *bench) {
 			ids := b.run("k", 2)
 			b.crash(ids...)

@@ -164,7 +164,7 @@ func (v variant) subject() *suite.StoreSubject {
 
 // The rules of the store, one by one.
 var withoutRule = []variant{
-	{off: leaseExcludes, aims: "store.claim.exclusive store.order.one_claim store.lease.takeover store.lease.own_claims", name: "a live lease keeps nobody away"},
+	{off: leaseExcludes, aims: "store.claim.exclusive store.order.one_claim store.lease.takeover store.lease.taken_once store.lease.own_claims", name: "a live lease keeps nobody away"},
 	{off: claimLooksOn, aims: "store.claim.empty", name: "a claim gives up after the first lanes"},
 	{off: lruLanes, aims: "store.starve.newcomers", name: "the first lanes come first"},
 	{off: inSeqOrder, aims: "store.order.run store.order.hot_key store.order.many_keys store.concurrent.order", name: "a lane is read backwards"},
