@@ -30,6 +30,8 @@ type NATS struct {
 	Headers map[string][]string
 	size    int
 	values  []string
+	bad     string // a user's header whose name NATS can't carry
+	isBad   bool
 }
 
 // natsFrame is what a header block has beside its lines: its version line and the
@@ -44,9 +46,13 @@ func ForNATS(m *engine.Outgoing, source string) NATS {
 		size:    natsFrame,
 	}
 	for name, value := range m.Headers {
-		if !ReservedNATS(name) {
-			n.Set(name, value)
+		if ReservedNATS(name) {
+			continue
 		}
+		if !natsName(name) {
+			n.bad, n.isBad = name, true
+		}
+		n.Set(name, value)
 	}
 	own(m, source, NATSPrefix, n.Set)
 	n.Set(NATSPrefix+DataContentType, contentType(m))
@@ -72,10 +78,8 @@ func (n *NATS) Size() int { return n.size }
 // Check reports a header whose name NATS can't carry. The client refuses such a
 // message, and servers of another make would cut its headers in the wrong place.
 func (n *NATS) Check() error {
-	for name := range n.Headers {
-		if !natsName(name) {
-			return fmt.Errorf("the name of header %.40q can't be sent over NATS: it takes printable ASCII without blanks, quotes and separators", name)
-		}
+	if n.isBad {
+		return fmt.Errorf("the name of header %.40q can't be sent over NATS: it takes printable ASCII without blanks, quotes and separators", n.bad)
 	}
 	return nil
 }
