@@ -20,17 +20,17 @@ SELECT ` + capped(`{messages} m WHERE m.state = 0`) + `,
        ` + capped(`{messages} m WHERE m.state = 1`) + `,
        ` + capped(`{messages} m WHERE m.state = 2`) + `,
        ` + capped(`{messages} m WHERE m.state = 3`) + `,
-       ` + capped(`{messages} m WHERE m.state = 1 AND m.paused_for IS NOT NULL`) + `,
+       ` + capped(`{messages} m WHERE m.paused_for IS NOT NULL`) + `,
        (SELECT count(*) FROM {lanes} l WHERE l.lease_until > now() AND cardinality(l.handed_seq) > 0)
-         + ` + capped(`{messages} m WHERE m.state = 1 AND m.lease_token IS NOT NULL AND m.available_at > now()`) + `,
+         + ` + capped(`{messages} m WHERE m.lease_token IS NOT NULL AND m.available_at > now()`) + `,
        coalesce((extract(epoch FROM clock_timestamp() - least(
          (SELECT min(h.created_at) FROM {lanes} l CROSS JOIN LATERAL (
             SELECT m.created_at FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq NULLS FIRST LIMIT 1) h),
-         (SELECT m.created_at FROM {messages} m WHERE m.state IN (1, 2) AND m.seq > 0 ORDER BY m.seq NULLS FIRST LIMIT 1))) * 1000000)::bigint, 0),
+         (SELECT m.created_at FROM {messages} m WHERE m.state IN (1, 2) AND m.lane >= 0 ORDER BY m.seq NULLS FIRST LIMIT 1))) * 1000000)::bigint, 0),
        (SELECT count(DISTINCT k.ordering_key) FROM (SELECT b.ordering_key FROM {blocks} b ORDER BY b.ordering_key, b.seq LIMIT 20001) k),
        (SELECT count(*) FROM (SELECT FROM {blocks} b ORDER BY b.ordering_key, b.seq LIMIT 20001) k),
        coalesce((SELECT (extract(epoch FROM clock_timestamp() - m.created_at) * 1000000)::bigint
-          FROM {messages} m WHERE m.seq = (SELECT b.seq FROM {blocks} b WHERE b.seq > 0 ORDER BY b.seq LIMIT 1)), 0)`
+          FROM {messages} m WHERE m.seq = (SELECT b.seq FROM {blocks} b WHERE b.seq > 0 AND b.lane >= 0 ORDER BY b.seq LIMIT 1)), 0)`
 
 func capped(what string) string {
 	return fmt.Sprintf(`(SELECT count(*) FROM (SELECT FROM %s LIMIT %d) c)`, what, countCap+1)

@@ -9,7 +9,7 @@ import (
 
 // drainingSQL finds the lanes in which a key's held rows are still being brought
 // back.
-const drainingSQL = `SELECT DISTINCT b.lane FROM {blocks} b WHERE b.seq = 0 LIMIT 64`
+const drainingSQL = `SELECT DISTINCT b.lane FROM {blocks} b WHERE b.seq = 0 AND b.lane >= 0 LIMIT 64`
 
 // entries is the CTE e of a statement that removes entries: those of the rows in
 // rows (which has ordering_key and seq). They are looked up one by one: joined, a
@@ -59,7 +59,8 @@ unmarked AS (
 // drainSQL goes on with what a release had to leave, for keys of lanes that are
 // locked.
 var drainSQL = `
-WITH k AS MATERIALIZED (SELECT b.ordering_key AS okey, b.lane FROM {blocks} b WHERE b.seq = 0 AND b.lane = ANY ($1::smallint[]) ORDER BY b.lane LIMIT 16),
+WITH marks AS MATERIALIZED (SELECT b.ordering_key AS okey, b.lane FROM {blocks} b WHERE b.seq = 0 AND b.lane >= 0 ORDER BY b.lane NULLS FIRST LIMIT 10000),
+k AS MATERIALIZED (SELECT marks.okey, marks.lane FROM marks WHERE marks.lane = ANY ($1::smallint[]) LIMIT 16),
 e AS (SELECT NULL::text COLLATE "C" AS okey, NULL::bigint AS seq WHERE false),` + release + `
 SELECT (SELECT count(*) FROM released) + (SELECT count(*) FROM k)`
 

@@ -26,9 +26,9 @@ UPDATE {messages} m
 // nothing parked it is one look.
 var unparkSQL = fmt.Sprintf(`
 WITH RECURSIVE names AS (
-  (SELECT m.paused_for AS name FROM {messages} m WHERE m.state = 1 AND m.paused_for IS NOT NULL ORDER BY m.paused_for LIMIT 1)
+  (SELECT m.paused_for AS name FROM {messages} m WHERE m.paused_for IS NOT NULL ORDER BY m.paused_for LIMIT 1)
   UNION ALL
-  SELECT (SELECT m.paused_for FROM {messages} m WHERE m.state = 1 AND m.paused_for IS NOT NULL AND m.paused_for > n.name
+  SELECT (SELECT m.paused_for FROM {messages} m WHERE m.paused_for IS NOT NULL AND m.paused_for > n.name
            ORDER BY m.paused_for LIMIT 1)
     FROM names n WHERE n.name IS NOT NULL),
 over AS MATERIALIZED (
@@ -36,9 +36,9 @@ over AS MATERIALIZED (
    WHERE n.name IS NOT NULL AND (SELECT p.destination FROM {pauses} p WHERE p.destination = n.name LIMIT 1) IS NULL),
 c AS MATERIALIZED (
   SELECT r.seq FROM over o CROSS JOIN LATERAL (
-    SELECT m.seq FROM {messages} m WHERE m.state = 1 AND m.paused_for = o.name ORDER BY m.paused_for, m.seq LIMIT %[1]d
+    SELECT m.seq FROM {messages} m WHERE m.paused_for = o.name AND %[2]s ORDER BY m.paused_for, m.seq LIMIT %[1]d
        FOR NO KEY UPDATE SKIP LOCKED) r
    LIMIT %[1]d)
 UPDATE {messages} m
    SET state = 0, paused_for = NULL, available_at = clock_timestamp()
- WHERE m.seq = ANY (ARRAY(SELECT c.seq FROM c)) AND %[2]s AND m.paused_for = ANY (ARRAY(SELECT o.name FROM over o))`, chunk, stateIs(1))
+ WHERE m.seq = ANY (ARRAY(SELECT c.seq FROM c)) AND %[2]s AND array_position(ARRAY(SELECT o.name FROM over o), m.paused_for) IS NOT NULL`, chunk, stateIs(1))

@@ -63,10 +63,10 @@ CREATE TABLE {messages} (
 -- filters reads the whole table for the last lane. No seq is NULL or negative.
 CREATE INDEX "{p}messages_ready"    ON {messages} (lane, seq NULLS FIRST) WHERE state = 0;
 CREATE INDEX "{p}messages_due"      ON {messages} (available_at, seq) WHERE state = 1;
-CREATE INDEX "{p}messages_parked"   ON {messages} (paused_for, seq) WHERE state = 1 AND paused_for IS NOT NULL;
-CREATE INDEX "{p}messages_detached" ON {messages} (lease_token) WHERE state = 1 AND lease_token IS NOT NULL;
+CREATE INDEX "{p}messages_parked"   ON {messages} (paused_for, seq) WHERE paused_for IS NOT NULL;
+CREATE INDEX "{p}messages_detached" ON {messages} (lease_token) WHERE lease_token IS NOT NULL;
 CREATE INDEX "{p}messages_held"     ON {messages} (ordering_key, seq) WHERE state = 2;
-CREATE INDEX "{p}messages_aside"    ON {messages} (seq NULLS FIRST) WHERE state IN (1, 2) AND seq > 0;
+CREATE INDEX "{p}messages_aside"    ON {messages} (seq NULLS FIRST) WHERE state IN (1, 2) AND lane >= 0;
 CREATE INDEX "{p}messages_dead"     ON {messages} (seq NULLS FIRST) WHERE state = 3;
 
 -- What was settled, appended in the transaction that settles it. Nothing here can make
@@ -130,8 +130,10 @@ CREATE TABLE {blocks} (
     CONSTRAINT "{p}blocks_pkey" PRIMARY KEY (ordering_key, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
         autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
-CREATE INDEX "{p}blocks_draining" ON {blocks} (lane) WHERE seq = 0;
-CREATE INDEX "{p}blocks_oldest"   ON {blocks} (seq) WHERE seq > 0;
+-- The second condition, true of every row, keeps these two for the statements that say
+-- it: to look for one key's entries they are the wrong ones, though small at first.
+CREATE INDEX "{p}blocks_draining" ON {blocks} (lane NULLS FIRST) WHERE seq = 0 AND lane >= 0;
+CREATE INDEX "{p}blocks_oldest"   ON {blocks} (seq) WHERE seq > 0 AND lane >= 0;
 
 -- Destinations that nothing is sent to now, for all relays on the table.
 CREATE TABLE {pauses} (

@@ -1,0 +1,104 @@
+package reading
+
+import "github.com/outward-dev/outward/engine"
+
+// A Choice is what becomes of the rows of one read.
+type Choice struct {
+	Batch    []*Row   // may go now, in the order of their Seq
+	Later    []int64  // not due: to be put aside; they hold nothing back
+	Parked   []int64  // of a paused topic: to be put aside, each with an entry if it has a key
+	Pauses   []string // and for which pause, side by side with Parked
+	Behind   []*Row   // an entry with a smaller seq holds them back: to be held
+	Suspects bool     // a suspect was met that could not go
+	read     int
+}
+
+// Choose decides about rows, which must be in the order of their Seq. Those that go
+// get token in their receipts.
+func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID) Choice {
+	c := Choice{read: len(rows)}
+	closed := map[string]bool{} // keys of which nothing more goes in this claim
+	room, cut := req.Limit, false
+	paused := make(map[string]string, len(req.Paused))
+	for _, topic := range req.Paused {
+		paused[topic] = topic
+		if name := req.PausedFor[topic]; name != "" {
+			paused[topic] = name
+		}
+	}
+	for i := range rows {
+		row := &rows[i]
+		key := row.Key
+		closes := func() {
+			if key != "" {
+				closed[key] = true
+			}
+		}
+		if row.Later {
+			c.Later = append(c.Later, row.Receipt.Seq)
+			continue
+		}
+		if row.Low >= 0 && row.Low < row.Receipt.Seq {
+			// A drain marker (0) means that the key's rows are just coming back: they wait,
+			// and are not held again.
+			if row.Low > 0 {
+				c.Behind = append(c.Behind, row)
+			}
+			closes()
+			continue
+		}
+		if closed[key] {
+			continue
+		}
+		if row.Low == row.Receipt.Seq {
+			closes() // the head that holds back its key goes alone
+		}
+		if name, is := paused[row.Topic]; is {
+			c.Parked, c.Pauses = append(c.Parked, row.Receipt.Seq), append(c.Pauses, name)
+			closes()
+			continue
+		}
+		if row.Company > 0 && !req.Idle {
+			c.Suspects = true
+			closes()
+			continue
+		}
+		if row.Company > 0 && !cut {
+			if len(c.Batch) >= row.Company {
+				cut = true
+			} else {
+				room = min(room, row.Company)
+			}
+		}
+		if cut || len(c.Batch) >= room {
+			cut = true
+			closes()
+			continue
+		}
+		row.Receipt.Token = token
+		c.Batch = append(c.Batch, row)
+	}
+	return c
+}
+
+// Crowded reports whether so many of the rows have to go aside that it is time to
+// look far ahead and clear the front of the lanes in large chunks. limit is how
+// many rows the read could have returned.
+func (c *Choice) Crowded(limit int) bool {
+	return c.read >= limit && 2*(len(c.Later)+len(c.Parked)+len(c.Behind)) >= c.read
+}
+
+// Hidden reports whether suspects, which stay where they are until the process is
+// idle, may hide so much that it is worth while to look past them.
+func (c *Choice) Hidden(limit int) bool {
+	return c.Suspects && c.read >= limit && 2*len(c.Batch) < limit
+}
+
+// Claimed are the rows that go.
+func (c *Choice) Claimed() []engine.Claimed {
+	claimed := make([]engine.Claimed, len(c.Batch))
+	for i, row := range c.Batch {
+		claimed[i] = row.Claimed
+	}
+	return claimed
+}
