@@ -1,0 +1,118 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/outward-dev/outward/dialects/internal/claims"
+	"github.com/outward-dev/outward/engine"
+)
+
+// Store implements engine.Store and all its optional abilities. It keeps in
+// memory what is unanswered of its claims, so that a claim's lanes are freed with
+// its last answer, and who listens; nothing else. It may be shared, and it closes
+// nothing: the *sql.DB is the caller's.
+type Store struct {
+	db    *sql.DB
+	names names
+	want  *Retention
+	log   *slog.Logger // may be nil
+	q     statements
+
+	book     claims.Book
+	suspects atomic.Bool
+	bell     bell
+
+	settings struct {
+		sync.Mutex
+		settings
+		read time.Time
+	}
+
+	// hook, which only tests set, is called before every statement of a transaction.
+	// An error of the hook is the statement's.
+	hook func(name string) error
+}
+
+var (
+	_ engine.Store      = (*Store)(nil)
+	_ engine.Suspicious = (*Store)(nil)
+	_ engine.Notifier   = (*Store)(nil)
+	_ engine.Purger     = (*Store)(nil)
+	_ engine.Monitor    = (*Store)(nil)
+	_ engine.Operator   = (*Store)(nil)
+	_ engine.Checker    = (*Store)(nil)
+)
+
+// NewStore returns a Store on the table that opts name. It does no I/O. The
+// table's retention is read from the database; opts.Retention is only compared
+// with it, by Check.
+//
+// Each call takes a connection of db for one transaction; none is kept in between,
+// so a db that is limited to one connection works too.
+func NewStore(db *sql.DB, opts *Options) (*Store, error) {
+	n, err := opts.names()
+	if db == nil {
+		err = errors.Join(err, errors.New("the database is nil"))
+	}
+	var want *Retention
+	if opts != nil && opts.Retention != nil {
+		w := *opts.Retention
+		want, err = &w, errors.Join(err, w.check())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: new store: %w", err)
+	}
+	s := &Store{db: db, names: n, want: want, q: newStatements(n)}
+	if opts != nil {
+		s.log = opts.Logger
+	}
+	return s, nil
+}
+
+// Describe implements [engine.Store].
+func (s *Store) Describe() engine.StoreInfo {
+	return engine.StoreInfo{Dialect: "sqlite", Table: s.names.table()}
+}
+
+// Suspects implements [engine.Suspicious].
+func (s *Store) Suspects() bool { return s.suspects.Load() }
+
+// settingsAge is how old the table's settings may be. They change only when
+// somebody migrates.
+const settingsAge = 30 * time.Second
+
+// current returns the table's settings, asking for them when they are old.
+func (s *Store) current(ctx context.Context) (settings, error) {
+	if err := ctx.Err(); err != nil {
+		return settings{}, err
+	}
+	s.settings.Lock()
+	defer s.settings.Unlock()
+	if !s.settings.read.IsZero() && time.Since(s.settings.read) < settingsAge {
+		return s.settings.settings, nil
+	}
+	have, err := readSettings(ctx, s.db, s.names)
+	if err == nil {
+		err = have.usable(s.names)
+	}
+	if err != nil {
+		return settings{}, err
+	}
+	s.settings.settings, s.settings.read = have, time.Now()
+	return have, nil
+}
+
+// later says that something was left for a later claim to do again. It is no
+// caller's error: nothing was lost but time.
+func (s *Store) later(ctx context.Context, what string, err error) {
+	if s.log != nil {
+		s.log.WarnContext(ctx, "sqlite: put off to the next claim", "what", what, "table", s.names.table(), "error", err)
+	}
+}
