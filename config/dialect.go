@@ -65,3 +65,12 @@ func (r *Relay) Open() (Database, error) { return r.table.open(r.Name) }
 
 // Render writes the relay's migrations for another tool.
 func (r *Relay) Render(format string) ([]File, error) { return r.table.render(format) }
+
+// Transports returns the names of the relay's transports, in the order of the file.
+func (r *Relay) Transports() []string {
+	names := make([]string, len(r.transports))
+	for i, t := range r.transports {
+		names[i] = t.name
+	}
+	return names
+}

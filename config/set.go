@@ -48,7 +48,7 @@ func (c *Config) Build(o *BuildOptions) (*Set, error) {
 }
 
 // retryRelay is how soon a relay that ended with an error is tried again.
-const retryRelay = 15 * time.Second
+const retryRelay = 5 * time.Second
 
 // Run runs all relays until ctx ends, drains them, closes what was opened, and
 // returns nil. A relay that ends with an error, for its schema say, is reported and

@@ -17,14 +17,15 @@ import (
 // probes answers orchestrators. What it says has no ids, no addresses and no error
 // texts in it: it may listen anywhere.
 type probes struct {
-	set interface{ Status() []config.RelayStatus }
-	log *slog.Logger
+	set     interface{ Status() []config.RelayStatus }
+	metrics http.Handler
 }
 
 func (p *probes) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", p.healthz) // GET is also HEAD, and all others get 405
 	mux.HandleFunc("GET /readyz", p.readyz)
+	mux.Handle("GET /metrics", p.metrics)
 	return mux
 }
 
@@ -109,24 +110,24 @@ func answer(w http.ResponseWriter, code int, lines []string) {
 }
 
 // serve answers on the listener. The returned function ends it.
-func (p *probes) serve(listener net.Listener) (stop func()) {
+func serve(listener net.Listener, handler http.Handler, log *slog.Logger) (stop func()) {
 	server := &http.Server{
-		Handler:           p.handler(),
+		Handler:           handler,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      20 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    8 << 10,
-		ErrorLog:          slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			p.log.Error("the probes ended", "error", err)
+			log.Error("the probes ended", "error", err)
 		}
 	}()
-	p.log.Info("probes", "listen", listener.Addr().String())
+	log.Info("probes", "listen", listener.Addr().String())
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

@@ -40,7 +40,8 @@ func (p *program) root() *cobra.Command {
 	flags.StringVarP(&p.configFile, "config", "c", os.Getenv("OUTWARD_CONFIG"), "configuration `FILE`; default $OUTWARD_CONFIG")
 	flags.StringVar(&p.logFormat, "log-format", "text", "text or json")
 	flags.StringVar(&p.logLevel, "log-level", "info", "debug, info, warn or error")
-	root.AddCommand(p.relayCommand(), p.migrateCommand(), p.statusCommand(), p.configCommand(), p.versionCommand())
+	root.AddCommand(p.relayCommand(), p.migrateCommand(), p.statusCommand(),
+		p.deadCommand(), p.pauseCommand(), p.resumeCommand(), p.replayCommand(), p.configCommand(), p.versionCommand())
 	return root
 }
 

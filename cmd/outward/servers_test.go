@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -26,8 +27,10 @@ func (s *site) dropAfter() {
 		defer cancel()
 		db := s.connect(ctx)
 		defer db.Close(ctx)
-		if _, err := db.Exec(ctx, "DROP SCHEMA IF EXISTS "+s.name+" CASCADE"); err != nil {
-			s.t.Error(err)
+		for _, schema := range []string{s.name, s.name + "_b"} {
+			if _, err := db.Exec(ctx, "DROP SCHEMA IF EXISTS "+schema+" CASCADE"); err != nil {
+				s.t.Error(err)
+			}
 		}
 	})
 }
@@ -206,4 +209,68 @@ func refusing(t *testing.T) (address string, passwords <-chan string) {
 		}
 	}()
 	return listener.Addr().String(), got
+}
+
+// A proxy stands between a relay and its database, and can be cut.
+type proxy struct {
+	t       *testing.T
+	target  string
+	address string
+
+	mu       sync.Mutex
+	listener net.Listener
+	conns    []net.Conn
+}
+
+func newProxy(t *testing.T, target string) *proxy {
+	t.Helper()
+	p := &proxy{t: t, target: target, address: "127.0.0.1:0"}
+	p.restore()
+	t.Cleanup(p.cut)
+	return p
+}
+
+// restore accepts connections, at the same address as before.
+func (p *proxy) restore() {
+	p.t.Helper()
+	listener, err := net.Listen("tcp", p.address)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	p.mu.Lock()
+	p.listener, p.address = listener, listener.Addr().String()
+	p.mu.Unlock()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // it was cut
+			}
+			server, err := net.Dial("tcp", p.target)
+			if err != nil {
+				conn.Close()
+				continue
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, conn, server)
+			p.mu.Unlock()
+			for _, way := range [][2]net.Conn{{conn, server}, {server, conn}} {
+				go func() {
+					_, _ = io.Copy(way[0], way[1]) // ends when either side does
+					way[0].Close()
+				}()
+			}
+		}
+	}()
+}
+
+// cut closes all connections and refuses others.
+func (p *proxy) cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.listener.Close()
+	for _, c := range p.conns {
+		c.Close()
+	}
+	p.conns = nil
 }
