@@ -116,7 +116,16 @@ func TestPrintShowsNoSecret(t *testing.T) {
 	}
 	golden(t, "full.golden", out)
 
-	// Nothing of a Config can be printed by accident either, with its fields.
+	// Nothing of a Config can be printed by accident either.
+	for _, r := range c.Relays {
+		text := fmt.Sprintf("%+v %+v", *r, r.table)
+		for _, tr := range r.transports {
+			text += fmt.Sprintf("%+v %#v", *tr, tr.settings)
+		}
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("the fields of relay %s show a secret", r.Name)
+		}
+	}
 	if _, err := parse("printed.yaml", []byte(out), testSource()); err == nil {
 		t.Error("a printed configuration with *** in it was accepted") // its passwords are gone
 	}
@@ -339,7 +348,7 @@ func TestLoadReadsSecretsBesideTheFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Relays[0].table.(*postgresTable).url; got != "postgres://u:p@h/d" {
+	if got := c.Relays[0].table.(*postgresTable).url(); got != "postgres://u:p@h/d" {
 		t.Errorf("url is %q", got)
 	}
 }

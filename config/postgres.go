@@ -20,7 +20,7 @@ var postgresDialect = dialect{name: "postgres", read: readPostgres}
 
 // postgresTable implements table.
 type postgresTable struct {
-	url         string
+	url         secret
 	connections int
 	options     postgres.Options
 }
@@ -35,7 +35,7 @@ func readPostgres(m *mapping) table {
 	var ok bool
 	t.url, ok = m.secretURL("url", postgresURL)
 	if ok {
-		if err := checkPostgresURL(t.url); err != nil {
+		if err := checkPostgresURL(t.url()); err != nil {
 			m.fault("url", "%v", err)
 		}
 	}
@@ -115,7 +115,7 @@ func checkPostgresURL(dsn string) error {
 }
 
 func (t *postgresTable) identity() string {
-	return strings.Join([]string{"postgres", t.url, t.options.Schema, t.options.Prefix}, "\x00")
+	return strings.Join([]string{"postgres", t.url(), t.options.Schema, t.options.Prefix}, "\x00")
 }
 
 func (t *postgresTable) render(format string) ([]File, error) {
@@ -135,13 +135,13 @@ func (t *postgresTable) render(format string) ([]File, error) {
 const connectTimeout = 5 * time.Second
 
 func (t *postgresTable) open(relay string) (Database, error) {
-	conf, err := pgxpool.ParseConfig(t.url)
+	conf, err := pgxpool.ParseConfig(t.url())
 	if err != nil {
-		return nil, checkPostgresURL(t.url) // the driver's own error may quote the password
+		return nil, checkPostgresURL(t.url()) // the driver's own error may quote the password
 	}
 	conf.MaxConns = int32(t.connections)
 	conf.MinConns, conf.MinIdleConns = 0, 0 // no connection before the first use
-	if u, err := url.Parse(t.url); err == nil && u.Query().Get("connect_timeout") == "" {
+	if u, err := url.Parse(t.url()); err == nil && u.Query().Get("connect_timeout") == "" {
 		conf.ConnConfig.ConnectTimeout = connectTimeout
 	}
 	if conf.ConnConfig.RuntimeParams["application_name"] == "" {

@@ -14,7 +14,7 @@ var rabbitmqKind = kind{name: "rabbitmq", read: readRabbitMQ, route: readRabbitM
 
 // rabbitmqBroker implements broker.
 type rabbitmqBroker struct {
-	url       string
+	url       secret
 	source    string
 	heartbeat time.Duration
 	tls       *tls.Config
@@ -28,7 +28,7 @@ func readRabbitMQ(m *mapping) broker {
 	var ok bool
 	b.url, ok = m.secretURL("url", rabbitmqURL)
 	if ok {
-		if err := tryRabbitMQ(b.url, nil); err != nil {
+		if err := tryRabbitMQ(b.url(), nil); err != nil {
 			m.fault("url", "%v; %s", err, rabbitmqURL)
 		}
 	}
@@ -46,7 +46,7 @@ func readRabbitMQ(m *mapping) broker {
 		inner := m.r.mapping(n, m.n)
 		b.tls = readTLS(inner)
 		m.sub("tls", inner)
-		if strings.HasPrefix(strings.ToLower(b.url), "amqp://") {
+		if strings.HasPrefix(strings.ToLower(b.url()), "amqp://") {
 			m.fault("tls", "the url begins with amqp://, which uses no TLS; write amqps://, or remove tls")
 		}
 	}
@@ -114,7 +114,7 @@ func (m *mapping) optional(key string) (string, bool) {
 }
 
 func (b *rabbitmqBroker) open(o brokerOptions) (engine.Transport, error) {
-	return rabbitmq.New(b.url, &rabbitmq.Options{
+	return rabbitmq.New(b.url(), &rabbitmq.Options{
 		Name:           o.name,
 		Source:         b.source,
 		ConnectionName: "outward/" + o.relay,

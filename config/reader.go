@@ -199,26 +199,30 @@ func (m *mapping) pattern(key, def string, re *regexp.Regexp, what string) strin
 	return v
 }
 
+// A secret is opaque to fmt, so that no %+v of a configuration prints it.
+type secret func() string
+
 // secretURL is an address with credentials in it. Faults and Print show nothing of
 // it but what was written as a reference.
-func (m *mapping) secretURL(key, what string) (string, bool) {
+func (m *mapping) secretURL(key, what string) (secret, bool) {
+	none := func() string { return "" }
 	if !m.has(key) {
 		m.known = append(m.known, key)
 		if !m.open {
 			m.fault(key, "it is missing; %s", what)
 		}
-		return "", false
+		return none, false
 	}
 	n := m.scalar(key)
 	if n == nil {
-		return "", false
+		return none, false
 	}
 	m.note(key, redact(n.raw), n.text)
 	if n.text == "" {
 		m.r.fault(n, "it is empty; %s", what)
-		return "", false
+		return none, false
 	}
-	return n.text, true
+	return func() string { return n.text }, true
 }
 
 func (m *mapping) number(key string, def, least, most int) int {
