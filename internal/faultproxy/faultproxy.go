@@ -11,6 +11,7 @@ package faultproxy
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -46,7 +47,7 @@ type Conn struct {
 // New returns a proxy for the server at target, a host and a port.
 func New(t testing.TB, target string) *Proxy {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0") // Close ends it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +64,7 @@ func (p *Proxy) Addr() string { return p.ln.Addr().String() }
 // Close ends the proxy and its connections, and returns when nothing of it is left.
 func (p *Proxy) Close() {
 	p.set(func() { p.closed = true })
-	p.ln.Close()
+	_ = p.ln.Close() // a second Close is one too many, and harmless
 	p.Cut()
 	p.wg.Wait()
 }
@@ -110,8 +111,9 @@ func (p *Proxy) Dials() int { p.mu.Lock(); defer p.mu.Unlock(); return p.dials }
 // Cut resets the connection. What the kernel still holds of it is thrown away.
 func (c *Conn) Cut() {
 	for _, conn := range []net.Conn{c.client, c.server} {
-		conn.(*net.TCPConn).SetLinger(0)
-		conn.Close()
+		// Errors say that it is closed already.
+		_ = conn.(*net.TCPConn).SetLinger(0)
+		_ = conn.Close()
 	}
 }
 
@@ -129,9 +131,9 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		server, err := net.DialTimeout("tcp", p.target, 5*time.Second)
+		server, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(context.Background(), "tcp", p.target)
 		if err != nil {
-			client.Close()
+			_ = client.Close() // there is nobody to tell
 			continue
 		}
 		c := &Conn{client: client, server: server}

@@ -27,7 +27,7 @@ func echo(t *testing.T) string {
 			if err != nil {
 				return
 			}
-			wg.Go(func() { io.Copy(c, c); c.Close() })
+			wg.Go(func() { _, _ = io.Copy(c, c); c.Close() })
 		}
 	})
 	t.Cleanup(func() { ln.Close(); wg.Wait() })
@@ -50,6 +50,13 @@ func dial(t *testing.T, p *faultproxy.Proxy) *client {
 	return &client{t, c, bufio.NewReader(c)}
 }
 
+func (c *client) within(d time.Duration) {
+	c.t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(d)); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 func (c *client) say(line string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, line); err != nil {
@@ -59,7 +66,7 @@ func (c *client) say(line string) {
 
 func (c *client) hear(want string) {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.within(5 * time.Second)
 	if line, err := c.r.ReadString('\n'); err != nil || line != want {
 		c.t.Fatalf("heard %q, %v; want %q", line, err, want)
 	}
@@ -67,7 +74,7 @@ func (c *client) hear(want string) {
 
 func (c *client) hearNothing() {
 	c.t.Helper()
-	c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	c.within(50 * time.Millisecond)
 	if _, err := c.r.Peek(1); !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.t.Fatalf("heard something, or the end: %v", err)
 	}
@@ -105,7 +112,7 @@ func TestCut(t *testing.T) {
 	c.say("x\n")
 	c.hear("x\n")
 	p.Cut()
-	c.SetReadDeadline(time.Now().Add(5 * time.Second))
+	c.within(5 * time.Second)
 	if _, err := c.r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("the connection is still there: %v", err)
 	}

@@ -38,7 +38,7 @@ func (l *line) session(ctx context.Context) (*session, *engine.Fault) {
 			return s, nil
 		}
 		if l.current != nil {
-			if !l.current.proved.Load() && time.Since(l.current.opened) < l.t.redial {
+			if l.current.vain() && time.Since(l.current.opened) < l.t.redial {
 				// It died young and had done nothing: treated like a failed attempt.
 				l.fault, l.notYet = l.current.fault(), time.Now().Add(l.t.redial)
 			}

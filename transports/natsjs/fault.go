@@ -70,6 +70,7 @@ func dialCode(err error) string {
 		authority x509.UnknownAuthorityError
 		hostname  x509.HostnameError
 		invalid   x509.CertificateInvalidError
+		remote    *net.OpError
 		timeout   interface{ Timeout() bool }
 	)
 	switch {
@@ -84,7 +85,8 @@ func dialCode(err error) string {
 		return codeDNS
 	case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired),
 		errors.As(err, &record), errors.As(err, &alert), errors.As(err, &verify),
-		errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
+		errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid),
+		errors.As(err, &remote) && remote.Op == "remote error": // how crypto/tls tells the other side's alert
 		return codeTLS
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return codeRefused

@@ -510,18 +510,21 @@ func TestCannotConnect(t *testing.T) {
 			}
 		}
 	}
+	// Whether the other side is still there is the other side's test.
+	tell := func(c net.Conn, text string) { _, _ = c.Write([]byte(text)) }
+	hear := func(c net.Conn) { _, _ = c.Read(make([]byte, 4096)) }
 	// pretend is a server that is introduced, and answers a login with a line.
 	pretend := func(info, answer string) string {
 		return listen(func(c net.Conn) {
-			c.Write([]byte("INFO {" + info + "}\r\n"))
-			c.Read(make([]byte, 4096))
-			c.Write([]byte(answer))
+			tell(c, "INFO {"+info+"}\r\n")
+			hear(c)
+			tell(c, answer)
 			read(c)
 		})
 	}
 	const headers = `"headers":true,"max_payload":1048576,"proto":1`
 	secure := listen(func(c net.Conn) {
-		c.Write([]byte(`INFO {"tls_required":true,` + headers + "}\r\n"))
+		tell(c, `INFO {"tls_required":true,`+headers+"}\r\n")
 		read(tls.Server(c, &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}}))
 	})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -554,7 +557,7 @@ func TestCannotConnect(t *testing.T) {
 		{"silent", "nats://u:" + secret + "@" + listen(read), codeTimeout, Options{DialTimeout: 200 * time.Millisecond}},
 		{"silent TLS", "tls://u:" + secret + "@" + listen(read), codeTimeout, Options{DialTimeout: 200 * time.Millisecond, TLSFirst: true}},
 		{"closes at once", "nats://u:" + secret + "@" + listen(func(net.Conn) {}), codeHandshake, Options{}},
-		{"speaks HTTP", "nats://u:" + secret + "@" + listen(func(c net.Conn) { c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")); read(c) }), codeHandshake, Options{}},
+		{"speaks HTTP", "nats://u:" + secret + "@" + listen(func(c net.Conn) { tell(c, "HTTP/1.1 400 Bad Request\r\n\r\n"); read(c) }), codeHandshake, Options{}},
 		{"the one that is there says why", "nats://u:" + secret + "@" + nobody + ",nats://" + pretend(headers, "-ERR 'Authorization Violation'\r\n"), codeAuth, Options{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -393,7 +393,9 @@ func TestForeignAnswers(t *testing.T) {
 	for _, subject := range []string{name, lonely} {
 		if _, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
 			for _, answer := range []string{"", "ok", "{}", `{"stream":"X"}`, `{"error":{"code":503}}`, `[1]`} {
-				m.Respond([]byte(answer))
+				if err := m.Respond([]byte(answer)); err != nil {
+					t.Error(err)
+				}
 			}
 		}); err != nil {
 			t.Fatal(err)
@@ -412,7 +414,12 @@ func TestForeignAnswers(t *testing.T) {
 func TestForgedAck(t *testing.T) {
 	s := dialServer(t)
 	lonely := unique("forged")
-	if _, err := s.nc.Subscribe(lonely, func(m *nats.Msg) { m.Respond([]byte(`{"stream":"OTHER","seq":1}`)) }); err != nil {
+	answer := func(m *nats.Msg) {
+		if err := m.Respond([]byte(`{"stream":"OTHER","seq":1}`)); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := s.nc.Subscribe(lonely, answer); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.nc.Flush(); err != nil {

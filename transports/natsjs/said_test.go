@@ -228,7 +228,8 @@ func TestLameDuck(t *testing.T) {
 		return true
 	})
 	wantConfirmed(t, publish(t, within(t, 30*time.Second), tr, name, messages(5500))...)
-	eventually(t, "one connection", func() bool { return p.Open() == 1 })
+	// The last one may have been asked to go as well.
+	eventually(t, "one connection at most", func() bool { return p.Open() <= 1 })
 	if p.Dials() < 3 {
 		t.Errorf("%d connections, want one more each time", p.Dials())
 	}

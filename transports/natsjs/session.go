@@ -107,6 +107,14 @@ func (s *session) usable() bool {
 	return !s.over && !s.leaving && s.reason == ""
 }
 
+// vain reports whether the session was of no use: nothing was acknowledged on it,
+// and it was not that the server asked us to go when something was on its way.
+func (s *session) vain() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.proved.Load() && (!s.leaving || s.token == 0)
+}
+
 // register makes e pending and returns the subject of its answer; false: the
 // session takes no more.
 func (s *session) register(e *entry) (reply string, ok bool) {
