@@ -12,7 +12,7 @@ import (
 var dialects = []dialect{postgresDialect}
 
 // A transport joins the matrix by one line here and a file of its own.
-var transports = []transport{rabbitmqTransport}
+var transports = []transport{rabbitmqTransport, natsjsTransport}
 
 // A dialect is how the matrix reaches one kind of database.
 type dialect struct {
