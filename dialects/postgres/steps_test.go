@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -115,7 +116,7 @@ func TestStepDiscardNeedsLaneLock(t *testing.T) {
 		claimed := async(func() (err error) { got, err = b.Claim(t.Context(), req(10)); return err })
 		<-reached
 		discarded := async(func() error {
-			_, err := a.Discard(t.Context(), engine.Filter{}, engine.Actor{Name: "anna"})
+			_, err := a.Discard(t.Context(), engine.Filter{}, anna)
 			return err
 		})
 		if off {
@@ -193,9 +194,7 @@ func TestStepDrainMarker(t *testing.T) {
 		ids := db.enqueue(msg("t", "k"), msg("t", "k"), msg("t", "k"), msg("t", "k"), msg("t", "k"), msg("t", "k"))
 		a := db.open()
 		small := func(s *Store) *Store {
-			for _, sql := range []*string{&s.q.publish, &s.q.drain} {
-				*sql = strings.ReplaceAll(*sql, "LIMIT 10000", "LIMIT 2")
-			}
+			s.q.publish, s.q.drain = replaceLimit(s.q.publish, 2), replaceLimit(s.q.drain, 2)
 			return s
 		}
 		small(a)
@@ -386,6 +385,11 @@ func TestClaimsAreForgotten(t *testing.T) {
 	if n := len(c.byToken); n > 4 {
 		t.Errorf("%d claims of one second each are remembered", n)
 	}
+}
+
+// replaceLimit makes a statement's chunks small.
+func replaceLimit(sql string, n int) string {
+	return strings.ReplaceAll(sql, "LIMIT 10000", fmt.Sprint("LIMIT ", n))
 }
 
 func async(f func() error) <-chan error {

@@ -267,9 +267,6 @@ var ErrNoContent = errors.New("the archive has no payload of some of these messa
 // says how many they were.
 func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (n int, err error) {
 	fail := func(err error) (int, error) { return n, fmt.Errorf("sqlite: replay: %w", err) }
-	// What is settled while this runs has a greater instant or, within a millisecond,
-	// a greater number than what is replayed: nothing comes twice, for the page goes on
-	// from both.
 	var until int64
 	err = retried(ctx, func() error {
 		return queryRows(ctx, s.db, "now", s.names.sql(`SELECT {now}`), func(rows *sql.Rows) error { return rows.Scan(&until) })
@@ -287,8 +284,11 @@ func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (n
 	f.From, f.To = time.Time{}, time.Time{}
 	left, empty := f.Limit, 0
 	for {
-		page := &replayPage{last: last, lastSeq: lastSeq}
-		if err := s.write(ctx, func(t *tx) error { return s.replayOnce(t, f, by, until, left, page) }); err != nil {
+		page := &replayPage{}
+		if err := s.write(ctx, func(t *tx) error {
+			*page = replayPage{last: last, lastSeq: lastSeq}
+			return s.replayOnce(t, f, by, until, left, page)
+		}); err != nil {
 			return fail(err)
 		}
 		n, empty, last, lastSeq = n+page.done, empty+page.empty, page.last, page.lastSeq
@@ -315,7 +315,6 @@ type replayPage struct {
 }
 
 func (s *Store) replayOnce(t *tx, f engine.Filter, by engine.Actor, until int64, left int, p *replayPage) error {
-	*p = replayPage{last: p.last, lastSeq: p.lastSeq}
 	c := &conditions{args: []any{p.last, p.lastSeq, until}}
 	c.filter(f, "settled_at")
 	more := ""
@@ -339,9 +338,8 @@ func (s *Store) replayOnce(t *tx, f engine.Filter, by engine.Actor, until int64,
 		return err
 	}
 	var ids []string
-	last, lastSeq := p.last, p.lastSeq
 	for _, o := range olds {
-		last, lastSeq = o.at, o.seq
+		p.last, p.lastSeq = o.at, o.seq
 		p.met++
 		if !o.content {
 			p.empty++
@@ -355,10 +353,5 @@ func (s *Store) replayOnce(t *tx, f engine.Filter, by engine.Actor, until int64,
 			ids, p.done = append(ids, o.id), p.done+1
 		}
 	}
-	if err := s.noteCommand(t, "replay", by, ids); err != nil {
-		return err
-	}
-	// Only now: a transaction that is tried again must begin where this one did.
-	p.last, p.lastSeq = last, lastSeq
-	return nil
+	return s.noteCommand(t, "replay", by, ids)
 }

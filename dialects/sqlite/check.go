@@ -1,0 +1,183 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/outward-dev/outward/engine"
+)
+
+// oldestLibrary is the oldest SQLite that has what the statements use (RETURNING,
+// UPDATE FROM, MATERIALIZED, JSON built in).
+const oldestLibrary = "3.38.0"
+
+// Check implements [engine.Checker]. It changes nothing, but takes the write lock
+// for a moment, to see that it can be had.
+func (s *Store) Check(ctx context.Context) []engine.Finding {
+	var found []engine.Finding
+	add := func(level engine.Level, code, fix, format string, args ...any) {
+		found = append(found, engine.Finding{Level: level, Code: code, Fix: fix, Text: fmt.Sprintf(format, args...)})
+	}
+	for _, part := range []func(context.Context, adder) (stop bool){s.checkFile, s.checkSchema, s.checkWrites, s.checkTable} {
+		if part(ctx, add) {
+			break
+		}
+	}
+	return found
+}
+
+type adder = func(level engine.Level, code, fix, format string, args ...any)
+
+// addError files an error of the database as what it means to a relay.
+func addError(add adder, err error) {
+	switch code(err) & 0xff {
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		add(engine.Retry, "busy", "look for a transaction that was left open", "another connection keeps the database locked: %v", err)
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH:
+		add(engine.Retry, "unreachable", "check the path and the rights on the file and its directory; the relay goes on trying", "the database can't be opened: %v", err)
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		add(engine.Fatal, "corrupt", "restore the file from a backup", "the file is no intact SQLite database: %v", err)
+	case sqlite3.SQLITE_READONLY:
+		add(engine.Fatal, "read_only", "give the relay's user the right to write the file and its directory, and open it without mode=ro", "the database can't be written: %v", err)
+	default:
+		add(engine.Retry, "failed", "", "the check failed: %v", err)
+	}
+}
+
+func (s *Store) ask(ctx context.Context, query string, dest ...any) error {
+	return retried(ctx, func() error {
+		return queryRows(ctx, s.db, "check", query, func(rows *sql.Rows) error { return rows.Scan(dest...) })
+	})
+}
+
+func (s *Store) checkFile(ctx context.Context, add adder) (stop bool) {
+	var version, file, mode, locking string
+	var timeout, sync int
+	err := errors.Join(
+		s.ask(ctx, `SELECT sqlite_version()`, &version),
+		s.ask(ctx, `SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'`, &file),
+		s.ask(ctx, `PRAGMA main.journal_mode`, &mode),
+		s.ask(ctx, `PRAGMA main.locking_mode`, &locking),
+		s.ask(ctx, `PRAGMA busy_timeout`, &timeout),
+		s.ask(ctx, `PRAGMA main.synchronous`, &sync))
+	if err != nil {
+		addError(add, err)
+		return true
+	}
+	if older(version, oldestLibrary) {
+		add(engine.Fatal, "library_version", "use a newer driver", "the SQLite library has version %s; the oldest supported one is %s", version, oldestLibrary)
+		return true
+	}
+	if file == "" {
+		if s.db.Stats().MaxOpenConnections != 1 {
+			add(engine.Fatal, "memory", "use a file, or db.SetMaxOpenConns(1)", "the database is in memory and more than one connection may be opened: each has a database of its own")
+			return true
+		}
+		add(engine.Warning, "memory", "use a file", "the database is in memory: messages and business data are lost together when the process ends")
+		return false
+	}
+	if mode != "wal" {
+		add(engine.Warning, "journal_mode", "PRAGMA journal_mode = WAL (see sqlite.DSN)", "the journal mode of %s is %s: every reader of the file stops the writers, and every commit the readers", file, mode)
+	}
+	if locking == "exclusive" {
+		add(engine.Fatal, "locking_mode", "PRAGMA locking_mode = NORMAL", "the locking mode is exclusive: the first connection to write keeps all others out")
+	}
+	if timeout == 0 {
+		add(engine.Warning, "busy_timeout", "open the file with _pragma=busy_timeout(5000) (see sqlite.DSN)", "busy_timeout is 0: the relay tries again by itself, but business transactions fail at once whenever another one is writing")
+	}
+	switch sync {
+	case 0:
+		add(engine.Warning, "synchronous", "PRAGMA synchronous = FULL", "synchronous is OFF: a power cut can destroy the file")
+	case 1:
+		add(engine.Note, "synchronous", "PRAGMA synchronous = FULL", "synchronous is NORMAL: a power cut can undo the last commits, of the business too, after their messages went out")
+	}
+	return false
+}
+
+// older compares versions of three numbers.
+func older(a, b string) bool {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	for i := range min(len(as), len(bs)) {
+		x, errX := strconv.Atoi(as[i])
+		y, errY := strconv.Atoi(bs[i])
+		if errX != nil || errY != nil {
+			return false
+		}
+		if x != y {
+			return x < y
+		}
+	}
+	return false
+}
+
+func (s *Store) checkSchema(ctx context.Context, add adder) (stop bool) {
+	have, err := readSettings(ctx, s.db, s.names)
+	switch {
+	case errors.Is(err, errNoSchema):
+		add(engine.Fatal, "schema_missing", "run: outward migrate", "%v", err)
+		return true
+	case err != nil:
+		addError(add, err)
+		return true
+	}
+	if err := have.usable(s.names); err != nil {
+		fix := "run: outward migrate"
+		if have.minClient > clientVersion {
+			fix = "use a newer version of Outward"
+		}
+		add(engine.Fatal, "schema_version", fix, "%v", err)
+		return true
+	}
+	if have.version < clientVersion {
+		add(engine.Note, "schema_older", "run: outward migrate", "the schema has version %d, this client knows version %d", have.version, clientVersion)
+	}
+	if s.want != nil && *s.want != have.retention {
+		add(engine.Fatal, "retention", "run: outward migrate (it writes the configured values), or change the configuration",
+			"%s is set up with %v, this relay is configured with %v", s.names.table(), have.retention, *s.want)
+	}
+	return false
+}
+
+// checkWrites takes the write lock and gives it back: nothing else tells whether a
+// file can be written.
+func (s *Store) checkWrites(ctx context.Context, add adder) (stop bool) {
+	err := s.write(ctx, func(*tx) error { return errDry })
+	if errors.Is(err, errDry) {
+		return false
+	}
+	addError(add, err)
+	return true
+}
+
+const checkTableSQL = `
+SELECT (SELECT count(*) FROM {lanes} WHERE lane BETWEEN 0 AND 63),
+       (SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = '{p}messages' AND sql LIKE '%AUTOINCREMENT%'),
+       (SELECT coalesce(group_concat(i.value, ', '), '') FROM json_each('["ready", "due", "parked", "detached", "held", "aside", "dead"]') i
+         WHERE NOT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = '{p}messages_' || i.value))`
+
+func (s *Store) checkTable(ctx context.Context, add adder) (stop bool) {
+	n := s.names
+	var laneCount, autoincrement int
+	var missing string
+	if err := s.ask(ctx, n.sql(checkTableSQL), &laneCount, &autoincrement, &missing); err != nil {
+		addError(add, err)
+		return true
+	}
+	if laneCount != lanes {
+		add(engine.Fatal, "lanes", "put back the missing rows of "+n.sql("{lanes}")+", as the first migration makes them",
+			"%s has %d lanes of %d: messages of the missing ones would never go", n.sql("{lanes}"), laneCount, lanes)
+	}
+	if autoincrement == 0 {
+		add(engine.Fatal, "autoincrement", "make the table again as the first migration has it", "the column seq of %s is not AUTOINCREMENT: the numbers of deleted messages are given again, and then no order per key can be kept", n.table())
+	}
+	if missing != "" {
+		add(engine.Warning, "index", "create them as in: outward migrate print", "indexes of %s are missing: %s; claims will be slow", n.table(), missing)
+	}
+	return false
+}

@@ -1,0 +1,223 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/outward-dev/outward/engine"
+)
+
+// SQLTx is a transaction of database/sql or of a library over it: *sql.Tx, gorm's,
+// ent's, and what [Writer.InTx] hands out. *sql.DB does not fit. With bun pass
+// tx.Tx: the ExecContext of bun.Tx drops its arguments.
+type SQLTx interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	Commit() error
+	Rollback() error
+}
+
+var _ SQLTx = (*sql.Tx)(nil)
+
+// A Writer puts messages into the caller's transactions. It holds no connection
+// and may be shared.
+type Writer struct {
+	opts      Options
+	names     names
+	insertSQL []string // 1, 2, 4, … rows
+	lockSQL   string
+	savepoint atomic.Uint64
+}
+
+// NewWriter returns a Writer for the table that opts name. It does no I/O.
+func NewWriter(opts *Options) (*Writer, error) {
+	n, err := opts.names()
+	if opts == nil {
+		opts = &Options{}
+	}
+	if opts.MaxPayload < 0 {
+		err = errors.Join(err, fmt.Errorf("max payload is negative (%d)", opts.MaxPayload))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: new writer: %w", err)
+	}
+	w := &Writer{opts: *opts, names: n, lockSQL: n.sql(lockSQL)}
+	for rows := 1; rows <= maxRows; rows *= 2 {
+		w.insertSQL = append(w.insertSQL, n.sql(insertSQL(rows)))
+	}
+	return w, nil
+}
+
+// Bounds of one INSERT statement. Statements come for powers of two only: a library
+// that keeps what it has prepared then keeps seven of them, not one for every length
+// of a batch.
+const (
+	maxRows  = 64
+	maxBytes = 32 << 20
+)
+
+const insertColumns = 13
+
+// insertSQL is the INSERT of so many messages, numbered in their order. A delayed
+// row is inserted as waiting; it has no entry and holds nothing back.
+func insertSQL(rows int) string {
+	row := "(?" + strings.Repeat(", ?", insertColumns-1) + ")"
+	return `
+WITH v(id, topic, okey, type, atype, aid, aversion, correlation, ctype, headers, payload, occurred, delay) AS (VALUES
+       ` + row + strings.Repeat(",\n       "+row, rows-1) + `)
+INSERT INTO {messages} (message_id, topic, ordering_key, type, aggregate_type, aggregate_id, aggregate_version,
+       correlation_id, content_type, headers, payload, occurred_at, available_at, state)
+SELECT id, topic, nullif(okey, ''), type, nullif(atype, ''), nullif(aid, ''), nullif(aversion, 0),
+       nullif(correlation, ''), ctype, headers, payload, coalesce(occurred, {now}), {now} + delay, delay > 0
+  FROM v WHERE true
+    ON CONFLICT (message_id) DO NOTHING`
+}
+
+// Enqueue puts msgs into tx: they exist if and only if it commits. It returns
+// their ids, in their order. Everything that can be checked without the database
+// is checked before the first statement, all faults joined with their index.
+//
+// If a message with one of the ids is already waiting the error wraps
+// engine.ErrDuplicateID, nothing of this call is enqueued, and tx stays usable. A
+// *sql.DB does not fit tx, and must not: the message would not depend on the
+// business change.
+func (w *Writer) Enqueue(ctx context.Context, tx SQLTx, msgs ...engine.Message) ([]engine.ID, error) {
+	if tx == nil {
+		return nil, errors.New("sqlite: enqueue: the transaction is nil")
+	}
+	source, _ := tx.(*Tx)
+	msgs, ids, err := w.prepare(source.newID, msgs)
+	if err != nil || len(msgs) == 0 {
+		return nil, wrapEnqueue(err)
+	}
+	if err := w.insert(ctx, tx, msgs, ids); err != nil {
+		return nil, wrapEnqueue(err)
+	}
+	source.wrote()
+	return ids, nil
+}
+
+func wrapEnqueue(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("sqlite: enqueue: %w", err)
+}
+
+// prepare fills in what the Writer adds and checks the result. It leaves the
+// caller's messages alone.
+func (w *Writer) prepare(newID func() engine.ID, msgs []engine.Message) ([]engine.Message, []engine.ID, error) {
+	msgs = slices.Clone(msgs)
+	ids := make([]engine.ID, len(msgs))
+	for i := range msgs {
+		m := &msgs[i]
+		if m.Key != "" {
+			m.Key = w.opts.KeyPrefix + m.Key
+		}
+		if m.ContentType == "" {
+			m.ContentType = engine.DefaultContentType
+		}
+	}
+	if err := engine.CheckAll(msgs, w.opts.MaxPayload, w.opts.Check); err != nil {
+		return nil, nil, err
+	}
+	for i := range msgs {
+		if msgs[i].ID.IsZero() {
+			msgs[i].ID = newID()
+		}
+		ids[i] = msgs[i].ID
+	}
+	return msgs, ids, nil
+}
+
+// insert puts in all of msgs or nothing. Of several messages some may have gone in
+// before one met its double, so they go behind a savepoint.
+func (w *Writer) insert(ctx context.Context, tx SQLTx, msgs []engine.Message, ids []engine.ID) error {
+	if len(msgs) == 1 {
+		n, err := w.insertRows(ctx, tx, msgs)
+		if err == nil && n == 0 {
+			err = fmt.Errorf("message 0: id %v: %w", ids[0], engine.ErrDuplicateID)
+		}
+		return err
+	}
+	name := fmt.Sprintf("outward_%d", w.savepoint.Add(1))
+	if _, err := tx.ExecContext(ctx, "SAVEPOINT "+name); err != nil {
+		return err
+	}
+	inserted := 0
+	var err error
+	for rest := msgs; len(rest) > 0 && err == nil; {
+		part := rest[:insertable(rest)]
+		rest = rest[len(part):]
+		var n int
+		n, err = w.insertRows(ctx, tx, part)
+		inserted += n
+	}
+	if missing := len(ids) - inserted; err == nil && missing > 0 {
+		err = fmt.Errorf("%d of %d messages: %w", missing, len(ids), engine.ErrDuplicateID)
+	}
+	end := context.WithoutCancel(ctx) // a savepoint must not be left behind
+	if err != nil {
+		if _, rerr := tx.ExecContext(end, "ROLLBACK TO "+name); rerr != nil {
+			return errors.Join(err, fmt.Errorf("take the others out again: %w", rerr))
+		}
+	}
+	if _, rerr := tx.ExecContext(end, "RELEASE "+name); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return err
+}
+
+// insertable is how many of msgs, a power of two, go into one statement.
+func insertable(msgs []engine.Message) int {
+	n, size := 1, len(msgs[0].Payload)
+	for n < min(len(msgs), maxRows) && size+len(msgs[n].Payload) <= maxBytes {
+		size += len(msgs[n].Payload)
+		n++
+	}
+	return 1 << (bits.Len(uint(n)) - 1)
+}
+
+func (w *Writer) insertRows(ctx context.Context, tx SQLTx, msgs []engine.Message) (int, error) {
+	args := make([]any, 0, len(msgs)*insertColumns)
+	for i := range msgs {
+		m := &msgs[i]
+		headers := "{}"
+		if len(m.Headers) > 0 {
+			text, err := json.Marshal(m.Headers)
+			if err != nil {
+				return 0, err
+			}
+			headers = string(text)
+		}
+		var payload, occurred any
+		if m.Payload != nil {
+			payload = m.Payload
+		}
+		if !m.OccurredAt.IsZero() {
+			occurred = m.OccurredAt.UnixMicro()
+		}
+		args = append(args, m.ID.String(), m.Topic, m.Key, m.Type, m.AggregateType, m.AggregateID, m.AggregateVersion,
+			m.CorrelationID, m.ContentType, headers, payload, occurred, microseconds(m.Delay))
+	}
+	res, err := tx.ExecContext(ctx, w.insertSQL[bits.Len(uint(len(msgs)))-1], args...)
+	if err != nil {
+		return 0, err
+	}
+	n, err := res.RowsAffected()
+	return int(n), err
+}
+
+// Wake tells Options.Wake that something was committed. Call it after a COMMIT that
+// [Writer.InTx] did not do, if the relay runs in this process.
+func (w *Writer) Wake() {
+	if w.opts.Wake != nil {
+		w.opts.Wake()
+	}
+}
