@@ -176,8 +176,8 @@ func (r *Relay) pump(d *destination) {
 func (r *Relay) withdraw(unit []*item) {
 	for _, i := range unit {
 		r.answer(i, Release(i.Receipt))
+		r.closeRun(i.run)
 	}
-	r.closeRun(unit[0].run)
 }
 
 // A call is one call of Publish.
