@@ -135,7 +135,7 @@ func (r *Relay) pauseFor(key string, f Fault) {
 	r.addPause(&pause{
 		Pause: Pause{Destination: key, Class: f.Class, ProbeAfter: wait,
 			By: Actor{Name: r.opts.Worker, Reason: f.Text(), Relay: true}},
-		fault: f, made: now, probeAt: now.Add(wait), fresh: true,
+		fault: f, made: now, probeAt: now.Add(wait), fresh: r.operator != nil,
 	})
 	if r.work != nil {
 		signal(r.work.pause)

@@ -1,7 +1,11 @@
 package engine_test
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/outward-dev/outward/engine"
@@ -30,4 +34,94 @@ func TestAPauseParksWhatIsQueuedBehindIt(t *testing.T) {
 			r.wantOrder("k", 20)
 		})
 	}
+}
+
+// A plainStore hides what a store can do beyond the contract.
+type plainStore struct{ engine.Store }
+
+func TestARelayWhoseStoreKeepsNoPauses(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		ids := append(r.enqueue(messages(50, "a", "")...), r.enqueue(messages(50, "a", "k")...)...)
+		r.broker.Fail("a", &engine.Fault{Class: engine.DestinationFailed, Code: "404"})
+		claims := 0
+		r.opts.Hooks.Claimed = func(int, time.Duration) { r.locked(func() { claims++ }) }
+		r.run(r.relay(plainStore{r.db.NewStore()}))
+		time.Sleep(10 * time.Minute)
+		r.locked(func() {
+			if claims > 1500 {
+				t.Errorf("%d claims in 600 seconds in which nothing could go", claims)
+			}
+			if r.charged > 0 {
+				t.Errorf("%d charged", r.charged)
+			}
+		})
+		r.broker.Fail("a", nil)
+		r.until("all published", 2*time.Minute, r.all(ids, "published"))
+		r.wantOrder("k", 50)
+	})
+}
+
+func TestAPauseMadeWhileTheDatabaseIsDownIsWrittenLater(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		store := &pauselessStore{Store: r.db.NewStore()}
+		store.down.Store(true)
+		ids := r.enqueue(messages(5, "a", "")...)
+		r.broker.Fail("a", &engine.Fault{Class: engine.DestinationFailed, Code: "404"})
+		claims := 0
+		r.opts.Hooks.Claimed = func(int, time.Duration) { r.locked(func() { claims++ }) }
+		r.run(r.relay(store))
+		time.Sleep(time.Minute)
+		r.locked(func() {
+			if claims > 200 {
+				t.Errorf("%d claims in a minute in which nothing could go", claims)
+			}
+		})
+		store.down.Store(false)
+		time.Sleep(2 * time.Second)
+		if pauses, err := r.db.NewStore().Pauses(t.Context()); err != nil || len(pauses) != 1 {
+			t.Errorf("pauses in the table: %v (%v)", pauses, err)
+		}
+		r.broker.Fail("a", nil)
+		r.until("all published", time.Minute, r.all(ids, "published"))
+	})
+}
+
+// pauselessStore can't write pauses while it is down.
+type pauselessStore struct {
+	*memory.Store
+	down atomic.Bool
+}
+
+func (s *pauselessStore) Pause(ctx context.Context, p engine.Pause) error {
+	if s.down.Load() {
+		return errors.New("down")
+	}
+	return s.Store.Pause(ctx, p)
+}
+
+func TestTwoTransportsStopEachForItself(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		other := memory.NewTransport(&memory.TransportOptions{Name: "other"})
+		other.Fail("", &engine.Fault{Class: engine.Unavailable, Code: "refused"})
+		other.Fail("http://host:80/x", &engine.Fault{Class: engine.Unavailable, Code: "refused"})
+		r.run(r.relay(nil, engine.Route{Topics: "o", Transport: other, Destination: "http://host:80/x"}, engine.Route{Topics: ">", Transport: r.broker}))
+		var msgs []engine.Message
+		for n, m := range messages(20, "a", "k") {
+			if n == 10 {
+				m.Topic = "o"
+			}
+			msgs = append(msgs, m)
+		}
+		ids := r.enqueue(msgs...)
+		good := r.enqueue(messages(20, "a", "")...)
+		r.until("what is before it and beside it", 5*time.Second, func() bool { return r.all(ids[:10], "published")() && r.all(good, "published")() })
+		time.Sleep(10 * time.Minute)
+		if n := len(r.broker.Delivered()); n != 30 {
+			t.Errorf("%d delivered", n)
+		}
+		other.Fail("", nil)
+		other.Fail("http://host:80/x", nil)
+		r.until("all published", time.Minute, r.all(ids, "published"))
+		synctest.Wait()
+	})
 }
