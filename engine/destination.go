@@ -53,9 +53,12 @@ type destination struct {
 	// What tells a message's own failure from the destination's.
 	sent      uint64 // messages sent so far: each gets its number
 	confirmed uint64 // the highest number that was confirmed
-	successes uint64 // confirmations and good probes so far
+	successes uint64 // confirmations so far
+	probes    uint64 // good probes so far
+	failing   ID     // a message that failed since the last confirmation
+	several   bool   // and it is not the only one
 	streak    int    // publishes in a row that failed without a contrast
-	trial     bool   // resumed without a probe: the next failure decides
+	trial     bool   // resumed, and nothing was confirmed since: the next failure decides
 
 	congested bool // what was queued waited too long
 }

@@ -344,11 +344,10 @@ func (r *Relay) probe(ctx context.Context, p *pause, as Pause) {
 	r.lock()
 	for _, d := range r.destinations {
 		if d.key == key || d.broker.pauseKey == key {
-			d.successes++
-			d.trial = trial
-			if !trial {
-				d.confirmed = max(d.confirmed, d.sent) // a good probe is a contrast to what failed before it
-			}
+			d.trial = true
+		}
+		if d.key == key && !trial {
+			d.probes++
 		}
 	}
 	r.unlock()

@@ -125,3 +125,49 @@ func TestTwoTransportsStopEachForItself(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A plainTransport hides what a transport can do beyond the contract.
+type plainTransport struct{ engine.Transport }
+
+// An outage that probes do not see: the exchange is there, and its queue has lost
+// its majority. And one of a transport that has no probes.
+func TestAnOutageThatProbesDoNotSeeChargesNothing(t *testing.T) {
+	for name, hide := range map[string]func(engine.Transport) engine.Transport{
+		"blind":    func(t engine.Transport) engine.Transport { return t },
+		"no probe": func(t engine.Transport) engine.Transport { return plainTransport{t} },
+	} {
+		for _, f := range []engine.Fault{
+			{Class: engine.Unknown, Code: "cut"},
+			{Class: engine.Transient, Code: "full"},
+			{Class: engine.Unknown, Code: engine.CodeTimeout},
+		} {
+			t.Run(name+"/"+f.Class.String()+"_"+f.Code, func(t *testing.T) {
+				bubble(t, func(t *testing.T, r *rig) {
+					r.opts.Delivery.MinAge = -1
+					r.opts.Delivery.MaxAttempts = 3
+					r.opts.Delivery.Window = 10
+					ids := append(r.enqueue(messages(50, "a", "")...), r.enqueue(messages(50, "a", "k")...)...)
+					r.broker.Script(func(string, engine.Outgoing) memory.Outcome {
+						if f.Code == engine.CodeTimeout {
+							return memory.Outcome{Wait: make(chan struct{})}
+						}
+						return memory.Outcome{Result: engine.Result{Fault: &f}}
+					})
+					r.run(r.relay(nil, engine.AllTo(hide(r.broker))...))
+					time.Sleep(20 * time.Minute)
+					r.locked(func() {
+						if len(r.buried) > 0 || r.charged > 0 {
+							t.Errorf("%d dead, %d charged by an outage", len(r.buried), r.charged)
+						}
+						if len(r.paused) == 0 {
+							t.Error("nothing was paused, so nobody was alarmed")
+						}
+					})
+					r.broker.Script(nil)
+					r.until("all published", 2*time.Minute, r.all(ids, "published"))
+					r.wantOrder("k", 50)
+				})
+			})
+		}
+	}
+}

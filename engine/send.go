@@ -260,6 +260,7 @@ func (r *Relay) report(c *call, n int, res Result) {
 	d.confirmed = max(d.confirmed, i.mark)
 	d.successes++
 	d.streak, d.trial = 0, false
+	d.failing, d.several = ID{}, false
 	delete(r.grudges, i.ID)
 	r.answer(i, MarkPublished(i.Receipt))
 	if i.run != nil {

@@ -8,9 +8,9 @@ import (
 // A grudge is what the relay remembers of a message that failed without a
 // contrast: whether its destination did anything for others in between.
 type grudge struct {
-	times     int    // failures with a success of the destination before each but the first
-	failures  int    // failures in all
-	successes uint64 // the destination's, when it last failed
+	times             int    // failures with a success of the destination before each but the first
+	failures          int    // failures in all
+	successes, probes uint64 // the destination's, when it last failed
 }
 
 // maxGrudges bounds what is remembered; forgetting costs a few retries.
@@ -86,25 +86,31 @@ func (r *Relay) verdict(i *item, f Fault) {
 //
 // A message that is always alone, or always the last, has no such neighbour. So it
 // is also its own failure when it fails for the third time and the destination did
-// its work for others, or answered a probe, between any two of these.
+// its work for others between any two of these. A good probe counts as such work
+// only while nobody but this message fails: an exchange is there and takes probes
+// when its queues have lost their majority, and then everything fails.
 func (r *Relay) charge(i *item) bool {
 	d := i.dest
 	if d.confirmed > i.mark {
 		return true
 	}
+	if d.failing.IsZero() {
+		d.failing = i.ID
+	}
+	d.several = d.several || d.failing != i.ID
 	g := r.grudges[i.ID]
 	if g == nil {
 		if len(r.grudges) >= maxGrudges {
 			clear(r.grudges)
 		}
-		r.grudges[i.ID] = &grudge{failures: 1, successes: d.successes}
+		r.grudges[i.ID] = &grudge{failures: 1, successes: d.successes, probes: d.probes}
 		return false
 	}
 	g.failures++
-	if d.successes > g.successes {
+	if d.successes > g.successes || d.probes > g.probes && !d.several {
 		g.times++
 	}
-	g.successes = d.successes
+	g.successes, g.probes = d.successes, d.probes
 	return g.times >= 2
 }
 
