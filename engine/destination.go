@@ -85,7 +85,7 @@ func (r *Relay) destinationOf(rt *route, topic string) *destination {
 	if name == "" {
 		name = topic
 	}
-	d := r.destinationNamed(rt.broker, name, rt.delivery.Window)
+	d := r.destinationNamed(rt.broker, name)
 	if len(r.topics) >= maxTopics {
 		clear(r.topics)
 	}
@@ -93,23 +93,35 @@ func (r *Relay) destinationOf(rt *route, topic string) *destination {
 	return d
 }
 
-func (r *Relay) destinationNamed(b *broker, name string, window int) *destination {
+func (r *Relay) destinationNamed(b *broker, name string) *destination {
 	k := destinationKey{b, name}
 	d := r.destinations[k]
 	if d == nil {
-		d = &destination{broker: b, name: name, key: b.info.Name + ":" + name, window: window}
+		d = &destination{broker: b, name: name, key: b.info.Name + ":" + name, window: r.deliveryTo(b, name).Window}
 		r.destinations[k] = d
 	}
 	return d
 }
 
+// deliveryTo is what the first route that leads to a destination says, or else the
+// relay: for what belongs to the destination and not to a message.
+func (r *Relay) deliveryTo(b *broker, name string) *Delivery {
+	for i := range r.routes {
+		rt := &r.routes[i]
+		if rt.broker == b && (rt.destination == name || rt.destination == "" && matchTopic(rt.topics, name)) {
+			return rt.delivery
+		}
+	}
+	return &r.opts.Delivery
+}
+
 // destinationByKey finds the destination that a pause names, if a transport of
 // this relay has it.
 func (r *Relay) destinationByKey(key string) *destination {
-	for name, b := range r.byName {
-		if dest, ok := strings.CutPrefix(key, name+":"); ok {
-			return r.destinationNamed(b, dest, r.opts.Delivery.Window)
-		}
+	name, dest, ok := strings.Cut(key, ":")
+	b := r.byName[name]
+	if !ok || b == nil {
+		return nil
 	}
-	return nil
+	return r.destinationNamed(b, dest)
 }

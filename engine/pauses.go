@@ -31,6 +31,9 @@ type relapse struct {
 	wait  time.Duration // before its first probe
 }
 
+// pauseKinds are what the names of pauses begin with, beside names of transports.
+var pauseKinds = []string{"transport", "topic", "given_up"}
+
 // givenUp names the state after a pause that lasted for GiveUpAfter: the
 // destination's messages are buried as they are met, and it is still probed.
 func givenUp(key string) string { return "given_up:" + key }
@@ -404,12 +407,11 @@ func (r *Relay) giveUp(ctx context.Context, p Pause) {
 		return
 	}
 	limit := r.opts.Delivery.GiveUpAfter
-	for _, rt := range r.routes {
-		if d := r.destinationByKey(p.Destination); d != nil && d.broker == rt.broker && (rt.destination == d.name || rt.destination == "") {
-			limit = rt.delivery.GiveUpAfter
-			break
-		}
+	r.lock()
+	if d := r.destinationByKey(p.Destination); d != nil {
+		limit = r.deliveryTo(d.broker, d.name).GiveUpAfter
 	}
+	r.unlock()
 	if limit == 0 || p.For < limit {
 		return
 	}

@@ -171,3 +171,56 @@ func TestAnOutageThatProbesDoNotSeeChargesNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestARoutesWindowHoldsWhateverIsMetFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		err := r.db.NewStore().Pause(t.Context(), engine.Pause{Destination: "memory:a", Class: engine.DestinationFailed,
+			By: engine.Actor{Name: "another", Relay: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.run(r.relay(nil, engine.Route{Topics: ">", Transport: r.broker, Delivery: engine.Delivery{Window: 1}}))
+		time.Sleep(5 * time.Second) // the pause is met, probed and ended before any message is
+		hold := make(chan struct{})
+		sent := 0
+		r.broker.Script(func(string, engine.Outgoing) memory.Outcome {
+			r.locked(func() { sent++ })
+			return memory.Outcome{Wait: hold}
+		})
+		ids := r.enqueue(messages(5, "a", "")...)
+		time.Sleep(500 * time.Millisecond)
+		r.locked(func() {
+			if sent != 1 {
+				t.Errorf("%d messages in flight; the route's window is 1", sent)
+			}
+		})
+		close(hold)
+		r.until("all published", 10*time.Second, r.all(ids, "published"))
+	})
+}
+
+func TestNamesOfTransportsCannotBeTakenForOthers(t *testing.T) {
+	for _, name := range []string{"topic", "transport", "given_up", "a:b"} {
+		broker := memory.NewTransport(&memory.TransportOptions{Name: name})
+		if _, err := engine.New(memory.NewDatabase(nil).NewStore(), engine.AllTo(broker), nil); err == nil {
+			t.Errorf("a transport may be named %q, which makes its pauses ambiguous", name)
+		}
+	}
+}
+
+func TestAnAbortedDrainPausesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.opts.Drain = time.Second
+		r.opts.Delivery.ConfirmTimeout = time.Minute
+		r.broker.Script(func(string, engine.Outgoing) memory.Outcome { return memory.Outcome{Wait: make(chan struct{})} })
+		r.run(r.relay(nil))
+		for range 6 { // each a call of its own
+			r.enqueue(messages(1, "a", "")...)
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.stop()
+		if pauses, err := r.db.NewStore().Pauses(t.Context()); err != nil || len(pauses) > 0 {
+			t.Errorf("the relay that was stopped left %v (%v)", pauses, err)
+		}
+	})
+}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -128,6 +130,8 @@ func (r *Relay) addRoute(given Route) error {
 		info := given.Transport.Describe()
 		b := r.byName[info.Name]
 		switch {
+		case strings.Contains(info.Name, ":") || slices.Contains(pauseKinds, info.Name):
+			faults = append(faults, fmt.Errorf("a transport is named %q; its pauses could be taken for others", info.Name))
 		case b == nil:
 			b = newBroker(given.Transport)
 			r.byName[info.Name] = b

@@ -284,7 +284,7 @@ func (r *Relay) told(c *call, n int, res Result) {
 // judge decides about what failed in a call, in the order of the messages.
 func (r *Relay) judge(w *work, c *call) {
 	slices.SortFunc(c.failed, func(a, b failure) int { return cmp.Compare(a.item.Receipt.Seq, b.item.Receipt.Seq) })
-	if len(c.failed) > 0 {
+	if len(c.failed) > 0 && !w.aborted { // what the relay itself has cut off says nothing about a destination
 		r.streak(c)
 	}
 	for _, f := range c.failed {

@@ -29,7 +29,8 @@ type Transport interface {
 
 // TransportInfo is what differs between transports in degree.
 type TransportInfo struct {
-	// Name tells two transports of one relay apart, in logs, pauses and metrics.
+	// Name tells two transports of one relay apart, in logs, pauses and metrics. It
+	// has no colon, and is none of "transport", "topic" and "given_up".
 	Name string
 	// Kind is the client: "rabbitmq", "kafka", "nats", "webhook", "memory".
 	Kind string
