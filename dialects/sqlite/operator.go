@@ -3,7 +3,6 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -100,10 +99,7 @@ func (s *Store) deadPage(ctx context.Context, f engine.Filter, after int64, left
 	c.filter(f, "created_at")
 	c.add("m.seq > ?", after)
 	query := s.names.sql(`
-SELECT m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coalesce(m.aggregate_type, ''), coalesce(m.aggregate_id, ''),
-       CAST(coalesce(m.aggregate_version, 0) AS INTEGER), coalesce(m.correlation_id, ''), m.content_type, m.headers,
-       m.payload IS NOT NULL, CAST(m.payload AS BLOB), m.payload_text, ` + whole("m.occurred_at") + `, ` + whole("m.created_at") + `,
-       m.dead_at, m.attempts, m.crashes, m.resends, coalesce(m.last_error, ''), coalesce(m.last_error_class, ''),
+SELECT ` + recordColumns + `, m.dead_at,
        EXISTS (SELECT 1 FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq)
   FROM {messages} m
  WHERE m.state = 3 AND ` + c.String() + `
@@ -112,26 +108,38 @@ SELECT m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coale
 		page = nil
 		return queryRows(ctx, s.db, "dead", query, func(rows *sql.Rows) error {
 			var r engine.Record
-			var b content
-			var created, died *int64
-			if err := rows.Scan(&r.Seq, &b.id, &r.Topic, &r.Key, &r.Type, &r.AggregateType, &r.AggregateID, &r.AggregateVersion,
-				&r.CorrelationID, &r.ContentType, &b.headers, &b.some, &b.payload, &b.text, &b.occurred, &created, &died,
-				&r.Attempts, &r.Crashes, &r.Resends, &r.LastError, &r.LastErrorClass, &r.HoldsKey); err != nil {
-				return err
-			}
-			// What is wrong with a row that can't be decoded stands in LastError.
-			_ = b.decode(&r.Message)
-			if at := instant(created); at != nil {
-				r.CreatedAt = *at
-			}
-			if at := instant(died); at != nil {
-				r.DeadAt = *at
-			}
+			err := scanRecord(rows, &r, &r.HoldsKey)
 			page = append(page, r)
-			return nil
+			return err
 		}, c.args...)
 	})
 	return page, err
+}
+
+// recordColumns are what scanRecord reads, but for dead_at and what comes after it.
+var recordColumns = `m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coalesce(m.aggregate_type, ''), coalesce(m.aggregate_id, ''),
+       CAST(coalesce(m.aggregate_version, 0) AS INTEGER), coalesce(m.correlation_id, ''), m.content_type, m.headers,
+       m.payload IS NOT NULL, CAST(m.payload AS BLOB), m.payload_text, ` + whole("m.occurred_at") + `, ` + whole("m.created_at") + `,
+       m.attempts, m.crashes, m.resends, coalesce(m.last_error, ''), coalesce(m.last_error_class, '')`
+
+// scanRecord reads a message at rest. What is wrong with a row that can't be decoded
+// stands in its LastError; and one of which only the metadata was kept has no headers.
+func scanRecord(rows *sql.Rows, r *engine.Record, more ...any) error {
+	var c content
+	var created, died *int64
+	if err := rows.Scan(append([]any{&r.Seq, &c.id, &r.Topic, &r.Key, &r.Type, &r.AggregateType, &r.AggregateID, &r.AggregateVersion,
+		&r.CorrelationID, &r.ContentType, &c.headers, &c.some, &c.payload, &c.text, &c.occurred, &created,
+		&r.Attempts, &r.Crashes, &r.Resends, &r.LastError, &r.LastErrorClass, &died}, more...)...); err != nil {
+		return err
+	}
+	_ = c.decode(&r.Message)
+	if at := instant(created); at != nil {
+		r.CreatedAt = *at
+	}
+	if at := instant(died); at != nil {
+		r.DeadAt = *at
+	}
+	return nil
 }
 
 // noteCommandSQL records one chunk of a command.
@@ -236,122 +244,4 @@ func (s *Store) commandDead(ctx context.Context, name string, f engine.Filter, b
 			}
 		}
 	}
-}
-
-// replayedSQL finds archived messages, those last settled last, so that they come
-// in the order in which they went. Of a message that was settled several times only
-// the last settling counts.
-const replayedSQL = `
-SELECT m.id, m.message_id, m.settled_at, m.seq, m.content FROM {archive} m
- WHERE (m.settled_at, m.seq) > (?1, ?2) AND m.settled_at <= ?3
-   AND NOT EXISTS (SELECT 1 FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at <= ?3
-                      AND (b.settled_at, b.seq, b.id) > (m.settled_at, m.seq, m.id))%s
- ORDER BY m.settled_at, m.seq LIMIT %d`
-
-// replaySQL enqueues an archived message again. One that is waiting already stays as
-// it is.
-const replaySQL = `
-INSERT INTO {messages} (message_id, topic, ordering_key, type, aggregate_type, aggregate_id, aggregate_version, correlation_id,
-       content_type, headers, payload, payload_text, occurred_at, resends)
-SELECT message_id, topic, ordering_key, type, aggregate_type, aggregate_id, aggregate_version, correlation_id,
-       content_type, headers, payload, payload_text, occurred_at, resends + 1
-  FROM {archive} WHERE id = ?1
-    ON CONFLICT (message_id) DO NOTHING`
-
-// ErrNoContent is the error of a replay that met messages of which the archive
-// kept only the metadata.
-var ErrNoContent = errors.New("the archive has no payload of some of these messages")
-
-// Replay implements [engine.Operator]. It takes what was settled before it began.
-// Messages without a payload in the archive are left out, and in the end the error
-// says how many they were.
-func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (n int, err error) {
-	fail := func(err error) (int, error) { return n, fmt.Errorf("sqlite: replay: %w", err) }
-	var until int64
-	err = retried(ctx, func() error {
-		return queryRows(ctx, s.db, "now", s.names.sql(`SELECT {now}`), func(rows *sql.Rows) error { return rows.Scan(&until) })
-	})
-	if err != nil {
-		return fail(err)
-	}
-	if !f.To.IsZero() {
-		until = min(until, ceiling(f.To)-1)
-	}
-	last, lastSeq := int64(oldest), int64(0)
-	if !f.From.IsZero() {
-		last, lastSeq = ceiling(f.From)-1, 1<<63-1
-	}
-	f.From, f.To = time.Time{}, time.Time{}
-	left, empty := f.Limit, 0
-	for {
-		page := &replayPage{}
-		if err := s.write(ctx, func(t *tx) error {
-			*page = replayPage{last: last, lastSeq: lastSeq}
-			return s.replayOnce(t, f, by, until, left, page)
-		}); err != nil {
-			return fail(err)
-		}
-		n, empty, last, lastSeq = n+page.done, empty+page.empty, page.last, page.lastSeq
-		if f.Limit > 0 {
-			left -= page.done
-		}
-		if page.met == 0 || f.Limit > 0 && left <= 0 {
-			break
-		}
-	}
-	if n > 0 {
-		s.Wake()
-	}
-	if empty > 0 {
-		return fail(fmt.Errorf("%w: %d left out", ErrNoContent, empty))
-	}
-	return n, nil
-}
-
-// replayPage is one chunk of a replay: where it goes on from, and what it did.
-type replayPage struct {
-	last, lastSeq    int64
-	met, done, empty int
-}
-
-func (s *Store) replayOnce(t *tx, f engine.Filter, by engine.Actor, until int64, left int, p *replayPage) error {
-	c := &conditions{args: []any{p.last, p.lastSeq, until}}
-	c.filter(f, "settled_at")
-	more := ""
-	if len(c.parts) > 0 {
-		more = " AND " + c.String()
-	}
-	type old struct {
-		row     int64
-		id      string
-		at, seq int64
-		content bool
-	}
-	var olds []old
-	err := t.query("replayed", s.names.sql(fmt.Sprintf(replayedSQL, more, atMost(left))), func(rows *sql.Rows) error {
-		var o old
-		err := rows.Scan(&o.row, &o.id, &o.at, &o.seq, &o.content)
-		olds = append(olds, o)
-		return err
-	}, c.args...)
-	if err != nil {
-		return err
-	}
-	var ids []string
-	for _, o := range olds {
-		p.last, p.lastSeq = o.at, o.seq
-		p.met++
-		if !o.content {
-			p.empty++
-			continue
-		}
-		n, err := t.exec("replay", s.names.sql(replaySQL), o.row)
-		if err != nil {
-			return err
-		}
-		if n > 0 {
-			ids, p.done = append(ids, o.id), p.done+1
-		}
-	}
-	return s.noteCommand(t, "replay", by, ids)
 }
