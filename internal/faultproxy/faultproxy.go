@@ -136,6 +136,11 @@ func (p *Proxy) accept() {
 			_ = client.Close() // there is nobody to tell
 			continue
 		}
+		// What a client has written and nobody has read lies in here; little of it, so
+		// that a test can tell it from what the client still has.
+		if err := client.(*net.TCPConn).SetReadBuffer(1 << 15); err != nil {
+			p.t.Errorf("faultproxy: %v", err)
+		}
 		c := &Conn{client: client, server: server}
 		p.mu.Lock()
 		p.dials++

@@ -26,7 +26,9 @@ func (t *Transport) Check(ctx context.Context) []engine.Finding {
 	c := &checkup{t: t, s: s, clustered: s.nc.ConnectedClusterName() != "", streams: map[string]bool{}}
 	c.server()
 	for _, subject := range t.known() {
-		c.destination(ctx, subject)
+		if !c.destination(ctx, subject) {
+			break // the others would be as silent, for as long each
+		}
 	}
 	if len(c.streams) > 0 {
 		c.find(engine.Note, "sync", "a server acknowledges a message before its disk has it, unless sync_interval is always; that can't be seen from here. "+
@@ -104,8 +106,9 @@ func versionOf(s string) (major, minor int) {
 	return major, minor
 }
 
-// destination looks at a subject, and at its stream if that is a new one.
-func (c *checkup) destination(ctx context.Context, subject string) {
+// destination looks at a subject, and at its stream if that is a new one. false:
+// JetStream can't be asked now.
+func (c *checkup) destination(ctx context.Context, subject string) (answered bool) {
 	st, f := c.t.look(ctx, c.s, subject, func(*stream) string { return "" })
 	if f != nil {
 		level := engine.Warning
@@ -117,15 +120,18 @@ func (c *checkup) destination(ctx context.Context, subject string) {
 			fix = "see what the server logs"
 		}
 		c.find(level, f.Code, fmt.Sprintf("destination %q: %v", subject, f.Err), fix)
+		if level == engine.Retry {
+			return false
+		}
 	} else if st == nil {
 		c.find(engine.Note, "not_asked", fmt.Sprintf("destination %q: this user may not ask JetStream about streams, so its settings are not known", subject),
 			"allow this user to publish to "+c.t.opts.APIPrefix+".STREAM.NAMES and .STREAM.INFO.*")
 	}
-	if st == nil || c.streams[st.Config.Name] {
-		return
+	if st != nil && !c.streams[st.Config.Name] {
+		c.streams[st.Config.Name] = true
+		c.stream(st)
 	}
-	c.streams[st.Config.Name] = true
-	c.stream(st)
+	return true
 }
 
 // stream looks whether a stream keeps what it acknowledges.
