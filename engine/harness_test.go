@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,7 @@ type rig struct {
 	resumed []string
 	lost    int
 	failed  int
+	claims  atomic.Int64
 	cancel  context.CancelFunc
 	ended   chan error
 }
@@ -43,6 +45,7 @@ func bubble(t *testing.T, test func(t *testing.T, r *rig)) {
 			Paused:      func(p engine.Pause) { r.locked(func() { r.paused = append(r.paused, p) }) },
 			Resumed:     func(d string) { r.locked(func() { r.resumed = append(r.resumed, d) }) },
 			Lost:        func(n int, _ string) { r.locked(func() { r.lost += n }) },
+			Claimed:     func(int, time.Duration) { r.claims.Add(1) },
 			StoreFailed: func(string, error) { r.locked(func() { r.failed++ }) },
 		}
 		defer r.stop()
@@ -175,4 +178,11 @@ func faultOn(id engine.ID, f engine.Fault) func(string, engine.Outgoing) memory.
 		}
 		return memory.Outcome{}
 	}
+}
+
+// after returns a channel that is closed after d.
+func after(d time.Duration) <-chan struct{} {
+	c := make(chan struct{})
+	time.AfterFunc(d, func() { close(c) })
+	return c
 }

@@ -133,31 +133,7 @@ func (r *Relay) pump(d *destination) {
 		}
 	}
 	now := time.Now()
-	for len(d.queue) > 0 {
-		var group []*item
-		delivery := d.queue[0][0].route.delivery
-		for len(d.queue) > 0 && len(group) < maxCall {
-			unit := d.queue[0]
-			if unit[0].route.delivery != delivery {
-				break
-			}
-			if n := d.inFlight + len(group); n > 0 && n+len(unit) > d.window {
-				break
-			}
-			d.queue = d.queue[1:]
-			d.queued -= len(unit)
-			if unit[0].state != itemQueued {
-				continue
-			}
-			if !now.Before(r.leaseEnd(unit[0])) { // it may be another's by now: not sent
-				r.withdraw(unit)
-				continue
-			}
-			group = append(group, unit...)
-		}
-		if len(group) == 0 {
-			break
-		}
+	for group := r.nextCall(d, now); len(group) > 0; group = r.nextCall(d, now) {
 		for _, i := range group {
 			d.sent++
 			i.state, i.mark, i.sent = itemSent, d.sent, now
@@ -165,11 +141,37 @@ func (r *Relay) pump(d *destination) {
 		d.inFlight += len(group)
 		d.calls++
 		d.pumped = now
-		w.publishes.Go(func() { r.publish(w, d, group, delivery.ConfirmTimeout) })
+		w.publishes.Go(func() { r.publish(w, d, group, group[0].route.delivery.ConfirmTimeout) })
 	}
 	if len(d.queue) == 0 {
 		d.queue, d.congested = nil, false
 	}
+}
+
+// nextCall takes from the queue of d what may go out in one call: as much as the
+// window has room for, and of one delivery. What is no longer to be sent is dropped
+// on the way, so that it stands in nobody's way.
+func (r *Relay) nextCall(d *destination, now time.Time) (group []*item) {
+	for len(d.queue) > 0 && len(group) < maxCall {
+		unit := d.queue[0]
+		queued := unit[0].state == itemQueued
+		leased := now.Before(r.leaseEnd(unit[0]))
+		if queued && leased {
+			if n := d.inFlight + len(group); n > 0 && n+len(unit) > d.window {
+				break
+			}
+			if len(group) > 0 && unit[0].route.delivery != group[0].route.delivery {
+				break
+			}
+			group = append(group, unit...)
+		}
+		d.queue = d.queue[1:]
+		d.queued -= len(unit)
+		if queued && !leased { // it may be another's by now: not sent
+			r.withdraw(unit)
+		}
+	}
+	return group
 }
 
 // withdraw gives a queued unit back unsent.
