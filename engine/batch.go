@@ -41,6 +41,7 @@ type item struct {
 	state    itemState
 	detached bool      // settled as such: it has a lease of its own
 	leaving  bool      // a Detach is on its way to the store
+	lost     bool      // its lease is gone: nothing is done to keep it
 	mark     uint64    // its number among what was sent to the destination
 	sent     time.Time // when it was handed over
 	kept     time.Time // detached: when its lease was last set

@@ -35,7 +35,7 @@ func (r *Relay) shed(now time.Time) {
 					r.putOff(i)
 				}
 			case itemSent:
-				if !i.detached && !i.leaving && now.Sub(i.sent) >= limit {
+				if !i.detached && !i.leaving && !i.lost && now.Sub(i.sent) >= limit {
 					r.leave(i)
 				}
 			case itemWaiting:
@@ -56,7 +56,7 @@ func (r *Relay) leave(i *item) {
 		unit = i.run.items
 	}
 	for _, j := range unit {
-		if j.state != itemSent || j.detached || j.leaving {
+		if j.state != itemSent || j.detached || j.leaving || j.lost {
 			continue
 		}
 		j.leaving = true
@@ -74,23 +74,22 @@ func (r *Relay) renew(w *work) {
 	due := false
 	now := time.Now()
 	third := r.opts.Lease / 3
-	for b := range r.batches {
-		due = due || now.Sub(b.renewed) >= third
-	}
 	var items []*item
 	var receipts []Receipt
-	if due {
-		for b := range r.batches {
-			for _, i := range b.items {
-				if i.state != itemDone && now.Sub(r.leaseEnd(i).Add(-r.opts.Lease)) >= third/2 {
-					items = append(items, i)
-					receipts = append(receipts, i.Receipt)
-				}
+	for b := range r.batches {
+		for _, i := range b.items {
+			if i.state == itemDone || i.lost {
+				continue
+			}
+			if age := now.Sub(r.leaseEnd(i).Add(-r.opts.Lease)); age >= third/2 {
+				due = due || age >= third
+				items = append(items, i)
+				receipts = append(receipts, i.Receipt)
 			}
 		}
 	}
 	r.unlock()
-	if len(items) == 0 {
+	if !due {
 		return
 	}
 	began := time.Now()
@@ -123,30 +122,32 @@ func (r *Relay) renew(w *work) {
 			}
 			continue
 		}
-		n++
-		r.lose(i)
+		if i.state == itemAnswered {
+			continue // its outcome is on its way, and will tell
+		}
+		n += r.lose(i)
 	}
 	r.tellLost(n, "extend")
 }
 
-// lose stops work on a message whose lease is gone. What is sent already can't be
-// called back: its outcome is still awaited, and settled in vain.
-func (r *Relay) lose(i *item) {
-	switch i.state {
-	case itemWaiting, itemQueued:
-		r.done(i)
-		if i.run != nil {
-			r.dropRun(i.run)
+// lose stops work on a message whose lease is gone, and on what waits behind it in
+// its key and so in its lane. What is sent already can't be called back: its outcome
+// is still awaited, and settled in vain. It returns how many leases that were.
+func (r *Relay) lose(i *item) (n int) {
+	lost := []*item{i}
+	if i.run != nil {
+		i.run.closed = true
+		lost = append(lost, i.run.items...)
+	}
+	for _, j := range lost {
+		if j.lost || j != i && j.state >= itemSent {
+			continue
+		}
+		j.lost = true
+		n++
+		if j.state < itemSent {
+			r.done(j)
 		}
 	}
-}
-
-// dropRun ends what was not sent of a run, without a word to the store.
-func (r *Relay) dropRun(n *run) {
-	n.closed = true
-	for _, i := range n.items {
-		if i.state == itemWaiting || i.state == itemQueued {
-			r.done(i)
-		}
-	}
+	return n
 }

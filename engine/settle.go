@@ -92,18 +92,22 @@ func (r *Relay) settle(w *work, outs []outcome) error {
 	if f := r.opts.Hooks.Settled; f != nil {
 		r.later(func() { f(len(outs)-len(lost), took) })
 	}
-	r.tellLost(len(lost), "settle")
+	n := 0
 	for _, o := range outs {
 		_, isLost := gone[o.Receipt]
+		if isLost {
+			n += r.lose(o.item)
+		}
 		switch {
 		case o.Kind != Detached:
 			r.done(o.item)
-		case isLost: // it stays "leaving", so that this isn't tried again
+		case isLost:
 		case o.item.state != itemDone && !o.item.detached:
 			o.item.leaving, o.item.detached, o.item.kept = false, true, began
 			r.detach(o.item.batch)
 		}
 	}
+	r.tellLost(n, "settle")
 	return nil
 }
 
