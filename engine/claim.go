@@ -70,11 +70,18 @@ func (r *Relay) room() bool {
 }
 
 func (r *Relay) takeTicket(ctx context.Context) (*ticket, error) {
-	wantAlone := time.Since(r.lastAlone) > blindIdle
-	if r.suspects != nil {
-		wantAlone = r.suspects.Suspects()
+	suspects := r.suspects != nil && r.suspects.Suspects()
+	r.lock()
+	wantAlone := suspects || r.suspects == nil && time.Since(r.lastAlone) > blindIdle
+	wantAlone = wantAlone && (r.gaveUp.IsZero() || time.Since(r.gaveUp) > gateRest)
+	r.unlock()
+	t, err := r.gate.enter(ctx, wantAlone)
+	if wantAlone && err == nil && !t.alone {
+		r.lock()
+		r.gaveUp = time.Now()
+		r.unlock()
 	}
-	return r.gate.enter(ctx, wantAlone)
+	return t, err
 }
 
 // claim makes one claim and takes in hand what it brings.
@@ -82,10 +89,10 @@ func (r *Relay) claim(ctx context.Context, t *ticket) (int, error) {
 	r.lock()
 	req := ClaimRequest{Worker: r.opts.Worker, Limit: r.opts.Batch, Lease: r.opts.Lease, Idle: t.alone}
 	req.Paused, req.PausedFor = r.pausedTopics()
-	r.unlock()
 	if t.alone {
-		r.lastAlone = time.Now()
+		r.lastAlone, r.gaveUp = time.Now(), time.Time{}
 	}
+	r.unlock()
 
 	began := time.Now()
 	// A claim that took longer than its lease would be worth nothing.

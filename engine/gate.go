@@ -25,7 +25,8 @@ var processGate gate
 const (
 	gatePoll    = 2 * time.Millisecond   // polled: a channel could not be shared by goroutines of different test bubbles
 	gateBreakIn = 100 * time.Millisecond // how long another relay's idle claim may keep this one waiting
-	gateGiveUp  = 30 * time.Second       // how long a relay waits to be alone before it goes on with what is no suspect
+	gateGiveUp  = 10 * time.Second       // how long a relay waits to be alone, and others for it, before they go on with what is no suspect
+	gateRest    = 30 * time.Second       // how long a relay that gave up leaves the others in peace
 )
 
 // A ticket stands for one claim and what it handed out, until the last message of
@@ -47,8 +48,7 @@ func (g *gate) enter(ctx context.Context, wantAlone bool) (*ticket, error) {
 	}
 	began := time.Now()
 	for {
-		waited := time.Since(began)
-		if t := g.try(wantAlone && waited < gateGiveUp, waited >= gateBreakIn); t != nil {
+		if t := g.try(wantAlone, time.Since(began)); t != nil {
 			return t, nil
 		}
 		sleep(ctx, gatePoll)
@@ -64,28 +64,33 @@ func (g *gate) want(n int) {
 	g.wanted += n
 }
 
-// try returns a ticket if there is one to be had now.
+// try returns a ticket if there is one to be had now, for a claim that has waited
+// for so long.
 //
-// breakIn is for one that has waited long enough while another is alone in a claim
-// that is not answered: its database may be stalled, and that is no reason to stop
-// everybody. The other is told, and gives its suspects back unsent.
-func (g *gate) try(onlyAlone, breakIn bool) *ticket {
+// Who wants to be alone goes first, for as long as it is to wait at all: with
+// others coming and going that would else never be. Something always hangs
+// somewhere, though, and must not stop everybody.
+//
+// One that has waited long enough while another is alone in a claim that is not
+// answered breaks in: the other's database may be stalled. The other is told, and
+// gives its suspects back unsent.
+func (g *gate) try(wantAlone bool, waited time.Duration) *ticket {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t := &ticket{g: g}
 	switch {
+	case g.wanted > 0 && !wantAlone && waited < gateGiveUp:
+		return nil
 	case g.active == 0:
 		t.alone = true
 		g.alone = t
-	case onlyAlone:
+	case wantAlone && waited < gateGiveUp:
 		return nil
 	case g.alone != nil:
-		if !breakIn || g.alone.decided {
+		if waited < gateBreakIn || g.alone.decided {
 			return nil
 		}
 		g.alone.joined = true
-	case g.wanted > 0 && !breakIn:
-		return nil
 	}
 	g.active++
 	return t

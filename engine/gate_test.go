@@ -38,11 +38,11 @@ func TestGateLetsASuspectBeAlone(t *testing.T) {
 
 func TestGateIsSharedByWhatIsNoSuspect(t *testing.T) {
 	var g gate
-	first := g.try(false, false)
+	first := g.try(false, 0)
 	if !first.decide(false) {
 		t.Fatal("a batch without suspects may not be sent")
 	}
-	second := g.try(false, false)
+	second := g.try(false, 0)
 	if second == nil || second.alone {
 		t.Fatalf("second: %+v", second)
 	}
@@ -54,12 +54,12 @@ func TestGateIsSharedByWhatIsNoSuspect(t *testing.T) {
 func TestGateWaitsForWhoeverWantsToBeAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
-		busy := g.try(false, false)
+		busy := g.try(false, 0)
 		busy.decide(false)
 		alone := make(chan *ticket)
 		go func() { t, _ := g.enter(context.Background(), true); alone <- t }()
 		synctest.Wait()
-		if g.try(false, false) != nil {
+		if g.try(false, 0) != nil {
 			t.Error("somebody entered although another waits to be alone")
 		}
 		busy.leave()
@@ -74,7 +74,7 @@ func TestGateWaitsForWhoeverWantsToBeAlone(t *testing.T) {
 func TestGateIsBrokenWhenAClaimStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate
-		stalled := g.try(false, false) // alone, and its database does not answer
+		stalled := g.try(false, 0) // alone, and its database does not answer
 		began := time.Now()
 		other, err := g.enter(t.Context(), false)
 		if err != nil || time.Since(began) > time.Second {
@@ -87,7 +87,7 @@ func TestGateIsBrokenWhenAClaimStalls(t *testing.T) {
 		stalled.leave()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		held := g.try(false, false)
+		held := g.try(false, 0)
 		held.decide(true)
 		if _, err := g.enter(ctx, false); err == nil {
 			t.Error("enter outlived its context")

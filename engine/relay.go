@@ -33,13 +33,14 @@ type Relay struct {
 	checker  Checker
 	suspects Suspicious
 
-	wake      chan struct{} // capacity 1: there may be work
-	running   sync.Mutex    // held by Run and Step
-	gate      *gate
-	lastAlone time.Time // of the claiming goroutine alone
+	wake    chan struct{} // capacity 1: there may be work
+	running sync.Mutex    // held by Run and Step
+	gate    *gate
 
 	mu           sync.Mutex
-	after        []func() // to be called when mu is given up: hooks, logs
+	lastAlone    time.Time // the last claim that could hand out suspects
+	gaveUp       time.Time // when one last waited in vain to be that
+	after        []func()  // to be called when mu is given up: hooks, logs
 	destinations map[destinationKey]*destination
 	batches      map[*batch]struct{} // with something not settled
 	attached     int                 // batches that occupy a place in flight
