@@ -138,7 +138,7 @@ func TestValuesInEffect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Probes != ":8085" || len(c.Relays) != 2 {
+	if c.Probes != ":8085" || len(c.Relays) != 3 {
 		t.Fatalf("probes %q, %d relays", c.Probes, len(c.Relays))
 	}
 	r := c.Relay("orders")
@@ -253,7 +253,7 @@ func TestFaults(t *testing.T) {
 		"discard retention 0": {relay(`store: {dialect: postgres, url: "${ORDERS_DB}", discard_retention: 0}`), []string{"3:72: relays[0].store.discard_retention: it must be at least 1m"}},
 		"archive":             {relay(`store: {dialect: postgres, url: "${ORDERS_DB}", archive: none}`), []string{`3:62: relays[0].store.archive: "none" is not known; it is one of full, metadata`}},
 		"transports empty":    {relay("transports: {}"), []string{"4:17: relays[0].transports: it is empty", `5:34: relays[0].routes[0].to: "main" is not a transport of this relay; the relay has none`}},
-		"kind to come":        {relay(`transports: {main: {kind: nats, url: x}}`), []string{`4:31: relays[0].transports.main.kind: "nats" is not built into this version; it has rabbitmq`}},
+		"kind to come":        {relay(`transports: {main: {kind: kafka, url: x}}`), []string{`4:31: relays[0].transports.main.kind: "kafka" is not built into this version; it has rabbitmq, nats`}},
 		"kind unknown":        {relay(`transports: {main: {kind: sqs}}`), []string{`4:31: relays[0].transports.main.kind: "sqs" is not a kind of transport; known are rabbitmq`}},
 		"kind missing":        {relay(`transports: {main: {url: x}}`), []string{"4:24: relays[0].transports.main.kind: it is missing"}},
 		"amqp url":            {relay(`transports: {main: {kind: rabbitmq, url: "http://u:hunter2@h"}}`), []string{"4:46: relays[0].transports.main.url: the URL must begin with amqp://"}},

@@ -20,17 +20,26 @@ var variablePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 type source struct {
 	lookup func(name string) (string, bool)
 	read   func(path string) ([]byte, error)
+	dir    string // what relative paths are relative to
 }
 
 // environment reads the process's variables, and files relative to dir.
 func environment(dir string) source {
-	return source{lookup: os.LookupEnv, read: func(path string) ([]byte, error) { return readFile(dir, path) }}
+	return source{lookup: os.LookupEnv, read: func(path string) ([]byte, error) { return readFile(dir, path) }, dir: dir}
 }
 
-func readFile(dir, path string) ([]byte, error) {
+// at is where a file is that the configuration names.
+func (s source) at(path string) string { return pathFrom(s.dir, path) }
+
+func pathFrom(dir, path string) string {
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
+	return path
+}
+
+func readFile(dir, path string) ([]byte, error) {
+	path = pathFrom(dir, path)
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

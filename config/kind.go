@@ -16,10 +16,10 @@ type kind struct {
 }
 
 // kinds are those that are built in.
-var kinds = []kind{rabbitmqKind}
+var kinds = []kind{rabbitmqKind, natsKind}
 
 // kindsToCome are named by the documentation and not built in yet.
-var kindsToCome = []string{"kafka", "nats", "webhook"}
+var kindsToCome = []string{"kafka", "webhook"}
 
 // brokerOptions are what a transport gets to know of the process.
 type brokerOptions struct {

@@ -205,6 +205,12 @@ type secret func() string
 // secretURL is an address with credentials in it. Faults and Print show nothing of
 // it but what was written as a reference.
 func (m *mapping) secretURL(key, what string) (secret, bool) {
+	return m.secretAddress(key, what, redact)
+}
+
+// secretAddress is secretURL for an address of another form: show takes out what is
+// secret.
+func (m *mapping) secretAddress(key, what string, show func(raw string) string) (secret, bool) {
 	none := func() string { return "" }
 	if !m.has(key) {
 		m.known = append(m.known, key)
@@ -217,12 +223,52 @@ func (m *mapping) secretURL(key, what string) (secret, bool) {
 	if n == nil {
 		return none, false
 	}
-	m.note(key, redact(n.raw), n.text)
+	m.note(key, show(n.raw), n.text)
 	if n.text == "" {
 		m.r.fault(n, "it is empty; %s", what)
 		return none, false
 	}
 	return func() string { return n.text }, true
+}
+
+// secretText is a password or a token; nil: the key is missing, empty or wrong.
+func (m *mapping) secretText(key string) secret {
+	n := m.scalar(key)
+	if n == nil {
+		return nil
+	}
+	show := n.raw
+	if reference.ReplaceAllString(show, "") != "" {
+		show = "***"
+	}
+	m.note(key, show, n.text)
+	if n.text == "" {
+		m.r.fault(n, "it is empty; give it a value, or remove it")
+		return nil
+	}
+	return func() string { return n.text }
+}
+
+// path is the name of a file that is read whenever it is needed, so only that it can
+// be read is looked at now. Relative names are relative to the configuration.
+func (m *mapping) path(key string) string {
+	n := m.scalar(key)
+	if n == nil {
+		return ""
+	}
+	m.note(key, n.raw, n.text)
+	if _, err := m.r.from.read(n.text); err != nil {
+		m.unreadable(n, err)
+	}
+	return m.r.from.at(n.text)
+}
+
+func (m *mapping) unreadable(n *node, err error) {
+	if n.expanded {
+		m.r.fault(n, "the file that %s names can't be read", n.raw)
+	} else {
+		m.r.fault(n, "it can't be read: %v", err)
+	}
 }
 
 func (m *mapping) number(key string, def, least, most int) int {
@@ -299,11 +345,7 @@ func (m *mapping) contents(key string) []byte {
 	}
 	data, err := m.r.from.read(n.text)
 	if err != nil {
-		if n.expanded {
-			m.r.fault(n, "the file that %s names can't be read", n.raw)
-		} else {
-			m.r.fault(n, "it can't be read: %v", err)
-		}
+		m.unreadable(n, err)
 		return nil
 	}
 	m.note(key, n.raw, n.text+"\n"+string(data))
