@@ -12,12 +12,12 @@ import (
 	"github.com/outward-dev/outward/internal/testservers"
 )
 
-// fill inserts rows of 1 KB by SQL, with keys keys; 0: none has a key.
-func (db *database) fill(rows, keys int, topic string) {
+// fill inserts rows by SQL, with keys keys; 0: none has a key.
+func (db *database) fill(rows, size, keys int, topic string) {
 	db.t.Helper()
 	db.exec(`INSERT INTO {messages} (topic, ordering_key, type, payload)
-		SELECT $3::text, CASE WHEN $2::integer > 0 THEN 'key ' || g % $2::integer END, 'bench.v1', decode(repeat('ab', 1024), 'hex')
-		  FROM generate_series(1, $1::integer) g`, rows, keys, topic)
+		SELECT $3::text, CASE WHEN $2::integer > 0 THEN 'key ' || g % $2::integer END, 'bench.v1', decode(repeat('ab', $4::integer), 'hex')
+		  FROM generate_series(1, $1::integer) g`, rows, keys, topic, size)
 }
 
 // drain claims and publishes with k loops until want messages went.
@@ -60,7 +60,7 @@ func BenchmarkClaimSettle(b *testing.B) {
 						s := db.open()
 						for b.Loop() {
 							b.StopTimer()
-							db.fill(rows, keys, "bench")
+							db.fill(rows, 1024, keys, "bench")
 							db.exec(`VACUUM ANALYZE {messages}`)
 							db.exec(`CHECKPOINT`)
 							b.StartTimer()

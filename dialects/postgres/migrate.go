@@ -208,7 +208,10 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 // schemaVersion reads the version that stands in the database; 0: no schema.
 func schemaVersion(ctx context.Context, tx pgx.Tx, n names) (version int, err error) {
 	var exists bool
-	if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, n.sql(`{schema_}`)).Scan(&exists); err != nil || !exists {
+	// Not to_regclass: a session remembers that a name led nowhere, and waiting for an
+	// advisory lock does not make it look again.
+	if err := tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2)`,
+		n.schema, n.prefix+"schema").Scan(&exists); err != nil || !exists {
 		return 0, err
 	}
 	err = tx.QueryRow(ctx, n.sql(`SELECT version FROM {schema_}`)).Scan(&version)

@@ -63,7 +63,7 @@ func (db *database) accesses(sql string) []string {
 	if err != nil {
 		db.t.Fatalf("%v\n%s", err, sql)
 	}
-	defer tx.Conn().Deallocate(db.t.Context(), "plan")
+	defer func() { _ = tx.Conn().Deallocate(db.t.Context(), "plan") }()
 	execute := "EXECUTE plan"
 	if n := len(sd.ParamOIDs); n > 0 {
 		execute += "(" + strings.TrimSuffix(strings.Repeat("NULL, ", n), ", ") + ")"
@@ -160,10 +160,10 @@ func TestPlans(t *testing.T) {
 		check("new")
 		analyze()
 		check("empty")
-		db.fill(20_000, 1, "one lane")
+		db.fill(20_000, 100, 1, "one lane")
 		analyze()
 		check("one lane")
-		db.fill(180_000, 5000, "many")
+		db.fill(180_000, 100, 5000, "many")
 		db.exec(`UPDATE {messages} SET state = CASE WHEN seq % 100 < 2 THEN 3 ELSE 1 END, available_at = 'infinity',
 			paused_for = CASE WHEN seq % 2 = 0 THEN 'p' || seq % 7 END WHERE seq % 100 < 30`)
 		db.exec(`INSERT INTO {blocks} SELECT ordering_key, seq, lane FROM {messages} WHERE state IN (1, 3) AND seq % 100 < 10`)

@@ -25,6 +25,7 @@ func TestConformance(t *testing.T) {
 func subject(t *testing.T) *suite.StoreSubject {
 	keep := DefaultRetention
 	d := newDatabase(t, &keep)
+	business := d.connect(deferred) // it takes the write lock with its first INSERT
 	var mu sync.Mutex
 	var stores []*Store
 	return &suite.StoreSubject{
@@ -35,7 +36,7 @@ func subject(t *testing.T) *suite.StoreSubject {
 			return stores[len(stores)-1]
 		},
 		Begin: func(t suite.T) suite.Tx {
-			tx, err := d.connect(deferred).BeginTx(t.Context(), nil)
+			tx, err := business.BeginTx(t.Context(), nil)
 			if err != nil {
 				t.Fatalf("begin: %v", err)
 			}
@@ -62,7 +63,7 @@ func subject(t *testing.T) *suite.StoreSubject {
 		HoldSnapshot: func(t suite.T) func() {
 			// The test's ctx is over when a cleanup releases; the snapshot must not end before.
 			ctx := context.WithoutCancel(t.Context())
-			tx, err := d.connect(deferred).BeginTx(ctx, nil)
+			tx, err := business.BeginTx(ctx, nil)
 			if err != nil {
 				t.Fatalf("hold a snapshot: %v", err)
 			}

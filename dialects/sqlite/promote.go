@@ -17,7 +17,8 @@ WITH RECURSIVE ` + namesSQL + `
 SELECT EXISTS (SELECT 1 FROM {messages} m WHERE m.state = 1 AND m.available_at <= {now}),
        EXISTS (SELECT 1 ` + overSQL + `),
        EXISTS (SELECT 1 FROM {blocks} b WHERE b.seq = 0),
-       EXISTS (SELECT 1 FROM {lanes} l WHERE l.lease_until <= {now} AND EXISTS (SELECT 1 FROM {messages} m WHERE m.lane = l.lane AND m.state = 0))`
+       EXISTS (SELECT 1 FROM {lanes} l WHERE l.lease_until <= {now}
+          AND (SELECT m.seq FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq LIMIT 1) IS NOT NULL)`
 
 // promoteSQL brings back what is due. A row that a claim had detached loses that
 // claim's token, else the old holder would settle the new one's row; and since
