@@ -68,7 +68,7 @@ func (r *Relay) build(o BuildOptions) (*member, error) {
 		return nil, fmt.Errorf("config: relay %s: %w", r.Name, err)
 	}
 	var err error
-	if m.db, err = r.Open(); err != nil {
+	if m.db, err = r.table.open(r.Name, m.log); err != nil {
 		return fail(err)
 	}
 	m.operator, _ = m.db.Store().(engine.Operator)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"regexp"
 
 	"github.com/outward-dev/outward/engine"
 )
@@ -14,10 +15,15 @@ type dialect struct {
 }
 
 // dialects are those that are built in.
-var dialects = []dialect{postgresDialect}
+var dialects = []dialect{postgresDialect, sqliteDialect}
 
 // dialectsToCome are named by the documentation and not built in yet.
-var dialectsToCome = []string{"mysql", "mariadb", "sqlserver", "sqlite"}
+var dialectsToCome = []string{"mysql", "mariadb", "sqlserver"}
+
+// identifierPattern is what schemas and prefixes look like.
+var identifierPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+const identifierWords = "a name of letters, digits and \"_\" that doesn't begin with a digit"
 
 func dialectOf(name string) *dialect {
 	for i := range dialects {
@@ -61,7 +67,7 @@ type File struct{ Name, Content string }
 
 // Open makes the way to the relay's table. It does no I/O: what is wrong with the
 // database shows when it is used.
-func (r *Relay) Open() (Database, error) { return r.table.open(r.Name) }
+func (r *Relay) Open() (Database, error) { return r.table.open(r.Name, nil) }
 
 // Render writes the relay's migrations for another tool.
 func (r *Relay) Render(format string) ([]File, error) { return r.table.render(format) }

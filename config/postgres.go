@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -25,8 +24,6 @@ type postgresTable struct {
 	options     postgres.Options
 }
 
-var identifierPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
 const postgresURL = "write it as in postgres://USER:PASSWORD@HOST:5432/DATABASE?sslmode=verify-full"
 
 func readPostgres(m *mapping) table {
@@ -39,11 +36,10 @@ func readPostgres(m *mapping) table {
 			m.fault("url", "%v", err)
 		}
 	}
-	const identifier = "a name of letters, digits and \"_\" that doesn't begin with a digit"
-	t.options.Schema = m.pattern("schema", "public", identifierPattern, identifier)
-	t.options.Prefix = m.pattern("prefix", "outbox_", identifierPattern, identifier)
+	t.options.Schema = m.pattern("schema", "public", identifierPattern, identifierWords)
+	t.options.Prefix = m.pattern("prefix", "outbox_", identifierPattern, identifierWords)
 	t.connections = m.number("connections", 4, 2, 1000)
-	t.options.Retention = readRetention(m)
+	t.options.Retention = (*postgres.Retention)(readRetention(m, retention(postgres.DefaultRetention)))
 	if len(m.r.faults) > faults {
 		return nil
 	}
@@ -59,22 +55,6 @@ func readPostgres(m *mapping) table {
 		return nil
 	}
 	return t
-}
-
-// readRetention reads what is kept in the database as one value per table. Where the
-// file says nothing of it, whatever stands there is right.
-func readRetention(m *mapping) *postgres.Retention {
-	keys := []string{"retention", "archive", "discard_retention"}
-	if !slices.ContainsFunc(keys, m.has) {
-		m.known = append(m.known, keys...)
-		return nil
-	}
-	def := postgres.DefaultRetention
-	return &postgres.Retention{
-		Published: m.duration("retention", def.Published, time.Second, longest, true),
-		Metadata:  m.one("archive", "full", "full", "metadata") == "metadata",
-		Discarded: m.duration("discard_retention", def.Discarded, time.Minute, longest, false),
-	}
 }
 
 // checkPostgresURL reports what is wrong with a connection string, with none of it
@@ -134,7 +114,7 @@ func (t *postgresTable) render(format string) ([]File, error) {
 // of it.
 const connectTimeout = 5 * time.Second
 
-func (t *postgresTable) open(relay string) (Database, error) {
+func (t *postgresTable) open(relay string, log *slog.Logger) (Database, error) {
 	conf, err := pgxpool.ParseConfig(t.url())
 	if err != nil {
 		return nil, checkPostgresURL(t.url()) // the driver's own error may quote the password
@@ -152,12 +132,13 @@ func (t *postgresTable) open(relay string) (Database, error) {
 		return nil, err
 	}
 	options := t.options
+	options.Logger = log
 	store, err := postgres.NewStore(pool, &options)
 	if err != nil {
 		pool.Close()
 		return nil, err
 	}
-	return &postgresDatabase{pool: pool, store: store, options: options}, nil
+	return &postgresDatabase{pool: pool, store: store, options: t.options}, nil
 }
 
 // postgresDatabase implements Database.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/goccy/go-yaml"
@@ -27,8 +28,8 @@ type table interface {
 	// identity is the same for two relays on the same table, as far as the file
 	// tells. It holds secrets, and is only compared.
 	identity() string
-	// open makes the way to the database. It does no I/O.
-	open(relay string) (Database, error)
+	// open makes the way to the database. It does no I/O. log may be nil.
+	open(relay string, log *slog.Logger) (Database, error)
 	render(format string) ([]File, error)
 }
 
