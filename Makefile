@@ -30,7 +30,7 @@ bench: ## measure on running servers (make services-up)
 	eval "$$(scripts/services env)" && cd bench && $(GO) run .
 
 services-up: ## start the servers that the tests use, to keep them between runs
-	scripts/services up pg15 pg17 pg18 rabbitmq4
+	scripts/services up pg15 pg17 pg18 rabbitmq4 nats
 
 services-down: ## stop every server that scripts/services runs
 	scripts/services down

@@ -10,7 +10,7 @@
 // environment:
 //
 //	OUTWARD_TEST_SERVERS   the servers wanted, by their names in scripts/services
-//	                       [pg15 pg17 pg18 rabbitmq4]; empty: none
+//	                       [pg15 pg17 pg18 rabbitmq4 nats]; empty: none
 //	OUTWARD_TEST_REQUIRE   those whose absence fails the run, with commas between them
 //	OUTWARD_TEST_LIMIT     how long the whole may take [60m]
 //
@@ -68,7 +68,7 @@ func testrun(ctx context.Context, match string, packages []string, out io.Writer
 		return 1
 	}
 	required := words(os.Getenv("OUTWARD_TEST_REQUIRE"))
-	wanted := []string{"pg15", "pg17", "pg18", "rabbitmq4"}
+	wanted := []string{"pg15", "pg17", "pg18", "rabbitmq4", "nats"}
 	if s, set := os.LookupEnv("OUTWARD_TEST_SERVERS"); set {
 		wanted = words(s)
 	}
