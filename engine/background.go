@@ -23,6 +23,7 @@ func (r *Relay) listenLoop(ctx context.Context) {
 		for range hints {
 			r.Wake()
 		}
+		sleep(ctx, time.Second) // a store whose hints end at once must not be asked all the time
 	}
 }
 

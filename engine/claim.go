@@ -34,6 +34,7 @@ func (r *Relay) claimLoop(ctx context.Context, w *work) {
 		case err != nil:
 			sleep(ctx, jitter(r.opts.Poll.Max))
 		case n == 0:
+			sleep(ctx, coalesce) // however fast signals come
 			if r.sleepAwake(ctx, jitter(wait)) {
 				wait = r.opts.Poll.Min
 			} else {

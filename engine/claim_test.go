@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -64,4 +65,137 @@ func TestABusyNeighbourStarvesNoSuspect(t *testing.T) {
 			})
 		})
 	}
+}
+
+// claimsIn counts the claims of a time.
+func (r *rig) claimsIn(d time.Duration) int {
+	before := r.claims.Load()
+	time.Sleep(d)
+	return int(r.claims.Load() - before)
+}
+
+func TestNothingSpins(t *testing.T) {
+	const seconds = 5
+	quiet := func(t *testing.T, r *rig, perSecond int) {
+		t.Helper()
+		time.Sleep(5 * time.Second)
+		if n := r.claimsIn(seconds * time.Second); n > perSecond*seconds {
+			t.Errorf("%d claims in %d seconds", n, seconds)
+		}
+	}
+	t.Run("idle", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.run(r.relay(nil))
+			quiet(t, r, 2)
+		})
+	})
+	t.Run("a storm of wakes", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			relay := r.relay(nil)
+			r.run(relay)
+			stop := make(chan struct{})
+			defer close(stop)
+			go func() {
+				for {
+					select {
+					case <-stop:
+						return
+					case <-time.After(500 * time.Microsecond):
+						relay.Wake()
+					}
+				}
+			}()
+			quiet(t, r, 340)
+		})
+	})
+	t.Run("hints that end", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			store := &closedHints{Store: r.db.NewStore()}
+			r.run(r.relay(store))
+			quiet(t, r, 2)
+			if n := store.calls.Load(); n > 40 {
+				t.Errorf("Listen was called %d times", n)
+			}
+		})
+	})
+	t.Run("all is paused", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.enqueue(messages(100, "a", "")...)
+			r.broker.Fail("a", &engine.Fault{Class: engine.Unavailable})
+			r.broker.Fail("", &engine.Fault{Class: engine.Unavailable})
+			r.run(r.relay(nil))
+			quiet(t, r, 2)
+		})
+	})
+	t.Run("the store fails", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			store := &downStore{Store: r.db.NewStore()}
+			r.run(r.relay(store))
+			time.Sleep(seconds * time.Second)
+			if n := store.calls.Load(); n > 3*seconds {
+				t.Errorf("%d calls in %d seconds of a store that fails", n, seconds)
+			}
+		})
+	})
+	t.Run("a destination is slow and has a backlog", func(t *testing.T) {
+		bubble(t, func(t *testing.T, r *rig) {
+			r.enqueue(messages(5000, "a", "")...)
+			r.opts.Delivery.Window = 10
+			r.broker.Script(func(string, engine.Outgoing) memory.Outcome {
+				return memory.Outcome{Wait: after(2 * time.Second)}
+			})
+			r.run(r.relay(nil))
+			quiet(t, r, 100) // few rows at a time come back, and only to be looked at
+		})
+	})
+}
+
+type closedHints struct {
+	engine.Store
+	calls atomic.Int64
+}
+
+func (s *closedHints) Listen(context.Context) (<-chan struct{}, error) {
+	s.calls.Add(1)
+	c := make(chan struct{})
+	close(c)
+	return c, nil
+}
+
+// A downStore answers nothing but the check.
+type downStore struct {
+	engine.Store
+	calls atomic.Int64
+}
+
+func (s *downStore) Claim(context.Context, engine.ClaimRequest) ([]engine.Claimed, error) {
+	s.calls.Add(1)
+	return nil, errFlaky
+}
+
+// What lies behind the backlog of a slow destination must get out.
+func TestABacklogOfASlowDestinationHidesNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.opts.Batch = 100
+		r.opts.Delivery.Window = 10
+		store := &slowClaims{Store: r.db.NewStore()}
+		r.broker.Script(func(d string, _ engine.Outgoing) memory.Outcome {
+			if d == "slow" {
+				return memory.Outcome{Wait: after(3 * time.Second)}
+			}
+			return memory.Outcome{}
+		})
+		r.enqueue(messages(20_000, "slow", "")...)
+		fast := r.enqueue(messages(100, "fast", "")...)
+		r.run(r.relay(store))
+		r.until("the fast ones are published", 2*time.Minute, r.all(fast, "published"))
+	})
+}
+
+// A slowClaims store takes its time, as a database does.
+type slowClaims struct{ engine.Store }
+
+func (s *slowClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
+	time.Sleep(20 * time.Millisecond)
+	return s.Store.Claim(ctx, req)
 }

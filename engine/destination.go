@@ -60,7 +60,8 @@ type destination struct {
 	streak    int    // publishes in a row that failed without a contrast
 	trial     bool   // resumed, and nothing was confirmed since: the next failure decides
 
-	congested bool // what was queued waited too long
+	congested           bool      // what was queued waited too long
+	slowSince, slowSeen time.Time // the first and the last message that was put off for that
 }
 
 // routeOf returns the first route that matches the topic, or nil.

@@ -13,7 +13,8 @@ const (
 	maxUnit      = 64               // messages of one key in one go
 	busyCalls    = 4                // so many calls at once, and what comes is gathered
 	gather       = time.Millisecond // for so long
-	congestWait  = time.Second      // when a message that found no room comes again
+	congestWait  = time.Second      // when a message that found no room comes again, at least
+	congestMost  = 30 * time.Second // and at most
 	congestAfter = 2                // windows' worth of messages in hand that a slow destination may have
 )
 
@@ -66,10 +67,19 @@ func (r *Relay) unfit(i *item) *Fault {
 }
 
 // putOff gives up the place of a message that found no room at its destination in
-// time: it leaves its lane, and nothing is charged.
+// time: it leaves its lane, and nothing is charged. It stays away for as long as the
+// destination has been slow: with a fixed wait the backlog of a slow destination
+// would come back as fast as it is moved out of the way, and what lies behind it
+// would never be seen.
 func (r *Relay) putOff(i *item) {
-	r.answer(i, Reschedule(i.Receipt, jitter(congestWait),
-		Fault{Class: Transient, Code: "window_full", Err: fmt.Errorf("destination %q is slow", i.dest.key)},
+	d, now := i.dest, time.Now()
+	if now.Sub(d.slowSeen) > congestMost {
+		d.slowSince = now
+	}
+	d.slowSeen = now
+	wait := min(max(now.Sub(d.slowSince), congestWait), congestMost)
+	r.answer(i, Reschedule(i.Receipt, jitter(wait),
+		Fault{Class: Transient, Code: "window_full", Err: fmt.Errorf("destination %q is slow", d.key)},
 		RescheduleOptions{HoldKey: i.keyed()}))
 	r.closeRun(i.run)
 }
