@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sort"
 	"strings"
 	"sync"
@@ -178,6 +179,7 @@ func (r *Relay) addPause(p *pause) {
 // endPause forgets a pause that is over.
 func (r *Relay) endPause(p *pause) {
 	delete(r.pauses, p.Destination)
+	r.ended++
 	key := p.Destination
 	if last, ok := r.relapses[key]; ok {
 		last.ended = time.Now()
@@ -196,15 +198,18 @@ func (r *Relay) endPause(p *pause) {
 }
 
 // pauseLoop keeps this relay's view of the pauses and the table's in step, and
-// probes what is paused.
+// probes what is paused. It does not wait for probes: one that hangs must not keep
+// it from noticing what an operator does.
 func (r *Relay) pauseLoop(w *work) {
 	beat := r.heartbeat("pause")
+	var probes sync.WaitGroup
+	defer probes.Wait()
 	for w.ctx.Err() == nil {
 		beat.touch()
 		if err := r.refreshPauses(w.ctx); err != nil && w.ctx.Err() == nil {
 			r.storeFailed("pauses", err)
 		}
-		r.probeDue(w.ctx)
+		r.probeDue(w.ctx, &probes)
 		wait := pauseRefresh
 		r.lock()
 		if len(r.pauses) > 0 {
@@ -223,9 +228,12 @@ func (r *Relay) refreshPauses(ctx context.Context) error {
 		r.unlock()
 		return nil
 	}
+	r.refreshing.Lock() // Step does it as well as pauseLoop
+	defer r.refreshing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, r.opts.SettleTimeout)
 	defer cancel()
 	r.lock()
+	ended := r.ended
 	var fresh []*pause
 	for _, p := range r.pauses {
 		if p.fresh {
@@ -253,7 +261,9 @@ func (r *Relay) refreshPauses(ctx context.Context) error {
 	for _, p := range list {
 		listed[p.Destination] = true
 		if known := r.pauses[p.Destination]; known == nil {
-			r.addPause(&pause{Pause: p})
+			if r.ended == ended { // else it may be the one that a probe has ended since
+				r.addPause(&pause{Pause: p})
+			}
 		} else if !known.fresh {
 			known.Pause = p
 		}
@@ -275,9 +285,9 @@ func (r *Relay) knowPauses() {
 	}
 }
 
-// probeDue probes the relays' pauses whose time has come, side by side, so that one
-// that does not answer delays no other.
-func (r *Relay) probeDue(ctx context.Context) {
+// probeDue begins to probe the relays' pauses whose time has come, side by side, so
+// that one that does not answer delays no other.
+func (r *Relay) probeDue(ctx context.Context, probes *sync.WaitGroup) {
 	now := time.Now()
 	r.lock()
 	type probe struct {
@@ -293,7 +303,6 @@ func (r *Relay) probeDue(ctx context.Context) {
 		}
 	}
 	r.unlock()
-	var probes sync.WaitGroup
 	for _, p := range due {
 		probes.Go(func() {
 			r.probe(ctx, p.pause, p.as)
@@ -302,7 +311,6 @@ func (r *Relay) probeDue(ctx context.Context) {
 			r.unlock()
 		})
 	}
-	probes.Wait()
 }
 
 // canProbe reports whether this relay knows what a pause stands for.
@@ -395,9 +403,19 @@ func (r *Relay) answers(ctx context.Context, key string) (ok, trial bool) {
 	if b.prober == nil {
 		return true, true
 	}
-	f := b.prober.Probe(ctx, dest)
+	f := b.probe(ctx, dest)
 	r.log.Debug("probed", "destination", key, "result", f)
 	return f == nil || dest == "" && f.Class != Unavailable, false
+}
+
+// probe asks the transport, and survives it.
+func (b *broker) probe(ctx context.Context, destination string) (f *Fault) {
+	defer func() {
+		if p := recover(); p != nil {
+			f = &Fault{Class: Unavailable, Code: CodePanic, Err: fmt.Errorf("the probe of transport %q panicked: %v", b.info.Name, p)}
+		}
+	}()
+	return b.prober.Probe(ctx, destination)
 }
 
 // giveUp turns a pause that has lasted too long into one under which messages are

@@ -224,3 +224,49 @@ func TestAnAbortedDrainPausesNothing(t *testing.T) {
 		}
 	})
 }
+
+func TestAProbeThatHangsDelaysNoOtherPause(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.opts.Delivery.ConfirmTimeout = 50 * time.Second
+		hanging := &hangingProber{Transport: memory.NewTransport(&memory.TransportOptions{Name: "hanging"})}
+		hanging.Fail("h", &engine.Fault{Class: engine.DestinationFailed})
+		r.enqueue(messages(1, "h", "")...)
+		r.run(r.relay(nil, engine.Route{Topics: "h", Transport: hanging}, engine.Route{Topics: ">", Transport: r.broker}))
+		time.Sleep(10 * time.Second) // the probe hangs by now
+		store := r.db.NewStore()
+		by := engine.Actor{Name: "anna"}
+		if err := store.Pause(t.Context(), engine.Pause{Destination: "memory:a", By: by}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		ids := r.enqueue(messages(1, "a", "")...)
+		time.Sleep(time.Second)
+		if r.state(ids[0]) == "published" {
+			t.Error("an operator's pause was not heeded after two seconds")
+		}
+		if _, err := store.Resume(t.Context(), "memory:a", by); err != nil {
+			t.Fatal(err)
+		}
+		r.until("published", 3*time.Second, r.all(ids, "published"))
+	})
+}
+
+type hangingProber struct{ *memory.Transport }
+
+func (h *hangingProber) Probe(ctx context.Context, _ string) *engine.Fault {
+	<-ctx.Done()
+	return &engine.Fault{Class: engine.Unavailable, Err: ctx.Err()}
+}
+
+type panickingProber struct{ *memory.Transport }
+
+func (p *panickingProber) Probe(context.Context, string) *engine.Fault { panic("no probe today") }
+
+func TestAProbeThatPanicsIsContained(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.broker.Fail("a", &engine.Fault{Class: engine.DestinationFailed})
+		r.enqueue(messages(1, "a", "")...)
+		r.run(r.relay(nil, engine.AllTo(&panickingProber{r.broker})...))
+		time.Sleep(time.Minute)
+	})
+}

@@ -33,9 +33,10 @@ type Relay struct {
 	checker  Checker
 	suspects Suspicious
 
-	wake    chan struct{} // capacity 1: there may be work
-	running sync.Mutex    // held by Run and Step
-	gate    *gate
+	wake       chan struct{} // capacity 1: there may be work
+	running    sync.Mutex    // held by Run and Step
+	refreshing sync.Mutex    // held while pauses are written and read
+	gate       *gate
 
 	mu           sync.Mutex
 	lastAlone    time.Time // the last claim that could hand out suspects
@@ -48,6 +49,7 @@ type Relay struct {
 	unsettled    int                 // messages whose outcome is known and not yet settled
 	pauses       map[string]*pause
 	pausesKnown  bool // nothing is claimed before the table's pauses were read
+	ended        int  // pauses that ended so far
 	probing      map[string]bool
 	relapses     map[string]relapse
 	checked      bool                    // Step has found nothing against this database
@@ -199,7 +201,9 @@ func (r *Relay) Step(ctx context.Context) (int, error) {
 		r.drain(w)
 		return 0, err
 	}
-	r.probeDue(ctx)
+	var probes sync.WaitGroup
+	r.probeDue(ctx, &probes)
+	probes.Wait()
 	t, err := r.takeTicket(ctx)
 	if err != nil {
 		r.drain(w)
