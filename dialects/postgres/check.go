@@ -55,7 +55,7 @@ func (s *Store) checkServer(ctx context.Context, add adder) (stop bool) {
 	var version int
 	var replica bool
 	var encoding, autovacuum, syncCommit string
-	err := s.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::integer, pg_is_in_recovery(),
+	err := s.pool.QueryRow(ctx, `SELECT current_setting('server_version_num')::integer, pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on',
 		current_setting('server_encoding'), current_setting('autovacuum'), current_setting('synchronous_commit')`).
 		Scan(&version, &replica, &encoding, &autovacuum, &syncCommit)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) checkServer(ctx context.Context, add adder) (stop bool) {
 		return true
 	}
 	if replica {
-		add(engine.Retry, "read_only", "point the relay at the primary; during a fail-over it goes on trying", "the server is a replica in recovery and accepts no writes")
+		add(engine.Retry, "read_only", "point the relay at the primary; during a fail-over it goes on trying", "the server accepts no writes: it is a replica, or the role's transactions are read-only")
 		return true
 	}
 	if encoding != "UTF8" {

@@ -22,6 +22,9 @@ const (
 	// A Claim that moves rows out of the way without finding one that may go looks
 	// again, for so long at most; the next one goes on where it stopped.
 	maxRounding = 2 * time.Second
+	// maxClaimBytes bounds the payloads of one claim, but for a single one that is
+	// larger: a thousand messages of 16 MB would not fit into memory.
+	maxClaimBytes = 64 << 20
 	// maxHoldChunks is how many chunks of blocked rows one round moves.
 	maxHoldChunks = 5
 )
@@ -67,12 +70,14 @@ func stateIs(state int) string { return fmt.Sprintf("m.state + 0 = %d", state) }
 // that no more rows are read than are wanted.
 //
 // low is the smallest entry of the row's key, own whether the row has one itself.
-var readSQL = reading("m.headers::text, m.payload, m.payload_text")
+var readSQL = reading("m.headers::text, m.payload, m.payload_text",
+	fmt.Sprintf("sum(a.size) OVER (ORDER BY a.seq NULLS FIRST) - a.size < %d", maxClaimBytes))
 
 // aheadSQL is readSQL without what may be large, to look far ahead.
-var aheadSQL = reading("NULL::text, NULL::bytea, NULL::text")
+var aheadSQL = reading("NULL::text, NULL::bytea, NULL::text", "true")
 
-func reading(body string) string {
+// reading reads rows with their body, as far as fits says.
+func reading(body, fits string) string {
 	return `
 WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid)
 SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type,
@@ -82,9 +87,12 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, '
        CASE WHEN ` + ordinary("m.created_at") + ` THEN m.created_at END,
        m.attempts, m.crashes, m.resends, m.company, m.available_at > clock_timestamp(),
        CASE WHEN m.first_failed_at IS NOT NULL THEN (extract(epoch FROM clock_timestamp() - m.first_failed_at) * 1000000)::bigint ELSE 0 END,
-       coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1), -1)
-  FROM (` + merged("*", "$2::integer") + `) m
- ORDER BY m.seq`
+       coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1), -1), m.size
+  FROM (SELECT a.*, ` + fits + ` AS fits FROM (
+          SELECT a.*, greatest(octet_length(a.payload), octet_length(a.payload_text), 0) AS size
+            FROM (` + merged("*", "$2::integer") + `) a) a) m
+ WHERE m.fits
+ ORDER BY m.seq NULLS FIRST`
 }
 
 // bodySQL reads what aheadSQL left out, of the rows that go.
@@ -134,8 +142,8 @@ WITH u AS (
      SET state = 1, available_at = 'infinity', paused_for = ($3::text[])[array_position($2::text[], m.topic)], stamp = m.stamp + 1
    WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(0) + ` AND m.topic = ANY ($2::text[])
      AND m.lane = ANY (ARRAY(SELECT l.lane FROM {lanes} l WHERE l.token = $4::uuid))
-  RETURNING m.ordering_key, m.seq, m.lane)
-INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> ''
+  RETURNING m.ordering_key, m.seq)
+INSERT INTO {blocks} (ordering_key, seq) SELECT ordering_key, seq FROM u WHERE ordering_key <> ''
     ON CONFLICT DO NOTHING`
 
 // pauseNearSQL does the same to the front of the leased lanes, beyond what was
@@ -156,8 +164,8 @@ u AS (
            WHERE p.okey IS NULL OR p.nth = 1
              AND coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = p.okey ORDER BY b.ordering_key, b.seq LIMIT 1), p.seq) >= p.seq))
      AND %s
-  RETURNING m.ordering_key, m.seq, m.lane)
-INSERT INTO {blocks} (ordering_key, seq, lane) SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> ''
+  RETURNING m.ordering_key, m.seq)
+INSERT INTO {blocks} (ordering_key, seq) SELECT ordering_key, seq FROM u WHERE ordering_key <> ''
     ON CONFLICT DO NOTHING`, merged("seq, topic, ordering_key, available_at", fmt.Sprint(chunk)), stateIs(0))
 
 // handSQL writes down what is handed out, and frees at once the lanes of which
@@ -294,7 +302,7 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 // choose decides about every row that was read, in the order of seq.
 func (r *look) choose() {
 	closed := map[string]bool{} // keys of which nothing more goes in this claim
-	room, cut := r.req.Limit, false
+	room, cut, size := r.req.Limit, false, int64(0)
 	paused := make(map[string]bool, len(r.req.Paused))
 	for _, topic := range r.req.Paused {
 		paused[topic] = true
@@ -343,12 +351,16 @@ func (r *look) choose() {
 				room = min(room, row.Company)
 			}
 		}
+		if len(r.batch) > 0 && size+row.size > maxClaimBytes {
+			cut = true
+		}
 		if cut || len(r.batch) >= room {
 			cut = true
 			closes()
 			continue
 		}
 		row.Receipt.Token = r.token
+		size += row.size
 		r.batch = append(r.batch, row)
 	}
 }

@@ -167,3 +167,37 @@ func TestRestore(t *testing.T) {
 		_ = s
 	})
 }
+
+// TestClaimOfLargePayloads: a claim is bounded by what it carries, too, and one
+// payload that is larger than that still goes.
+func TestClaimOfLargePayloads(t *testing.T) {
+	each(t, func(t *testing.T, db *database) {
+		s := db.open()
+		db.exec(`INSERT INTO {messages} (topic, type, payload_text) SELECT 't', 't', repeat('x', 1 << 20) FROM generate_series(1, 80)`)
+		db.exec(`INSERT INTO {messages} (topic, type, payload) SELECT 't', 't', decode(repeat('00', 65 << 20), 'hex')`)
+		var counts []int
+		for {
+			cs := db.claim(s, req(1000))
+			if len(cs) == 0 {
+				break
+			}
+			size, ss := 0, []engine.Settlement{}
+			for _, c := range cs {
+				size += len(c.Payload)
+				ss = append(ss, engine.MarkPublished(c.Receipt))
+			}
+			if size > maxClaimBytes && len(cs) > 1 {
+				t.Errorf("%d messages with %d bytes", len(cs), size)
+			}
+			db.settle(s, 0, ss...)
+			counts = append(counts, len(cs))
+		}
+		sum := 0
+		for _, n := range counts {
+			sum += n
+		}
+		if sum != 81 {
+			t.Errorf("%d of 81 came: %v", sum, counts)
+		}
+	})
+}

@@ -17,10 +17,10 @@ const drainingSQL = `SELECT DISTINCT b.lane FROM {blocks} b WHERE b.seq = 0 AND 
 func entries(rows string) string {
 	return `
 e AS MATERIALIZED (
-  SELECT x.okey, x.seq, x.lane, x.ctid FROM ` + rows + ` g CROSS JOIN LATERAL (
-    SELECT b.ordering_key AS okey, b.seq, b.lane, b.ctid FROM {blocks} b WHERE b.ordering_key = g.ordering_key AND b.seq = g.seq LIMIT 1) x),
+  SELECT x.okey, x.seq, x.ctid FROM ` + rows + ` g CROSS JOIN LATERAL (
+    SELECT b.ordering_key AS okey, b.seq, b.ctid FROM {blocks} b WHERE b.ordering_key = g.ordering_key AND b.seq = g.seq LIMIT 1) x),
 removed AS (DELETE FROM {blocks} b WHERE b.ctid = ANY (ARRAY(SELECT e.ctid FROM e))),
-k AS (SELECT DISTINCT e.okey, e.lane FROM e),`
+k AS (SELECT DISTINCT e.okey FROM e),`
 }
 
 // release is the tail of every statement that removes entries. It begins where e
@@ -31,7 +31,7 @@ k AS (SELECT DISTINCT e.okey, e.lane FROM e),`
 // the one who releases died between two chunks they would wait for ever.
 var release = fmt.Sprintf(`
 low AS MATERIALIZED (
-  SELECT k.okey, k.lane, coalesce((
+  SELECT k.okey, coalesce((
            SELECT b.seq FROM {blocks} b
             WHERE b.ordering_key = k.okey AND b.seq > 0
               AND b.seq <> ALL (ARRAY(SELECT e.seq FROM e WHERE e.okey = k.okey))
@@ -45,12 +45,12 @@ r AS MATERIALIZED (
    LIMIT %[1]d),
 last AS (SELECT r.okey, max(r.seq) AS seq FROM r GROUP BY r.okey),
 rest AS MATERIALIZED (
-  SELECT low.okey, low.lane FROM low LEFT JOIN last ON last.okey = low.okey CROSS JOIN LATERAL (
+  SELECT low.okey FROM low LEFT JOIN last ON last.okey = low.okey CROSS JOIN LATERAL (
     SELECT m.seq FROM {messages} m
      WHERE m.state = 2 AND m.ordering_key = low.okey AND m.seq < low.seq AND m.seq > coalesce(last.seq, 0)
      ORDER BY m.ordering_key, m.seq LIMIT 1) h),
 released AS (UPDATE {messages} m SET state = 0 WHERE m.seq = ANY (ARRAY(SELECT r.seq FROM r)) AND %[2]s RETURNING m.seq),
-marked AS (INSERT INTO {blocks} (ordering_key, seq, lane) SELECT okey, 0, lane FROM rest ON CONFLICT DO NOTHING),
+marked AS (INSERT INTO {blocks} (ordering_key, seq) SELECT okey, 0 FROM rest ON CONFLICT DO NOTHING),
 unmarked AS (
   DELETE FROM {blocks} b WHERE b.ctid = ANY (ARRAY(
     SELECT x.ctid FROM low CROSS JOIN LATERAL (SELECT b.ctid FROM {blocks} b WHERE b.ordering_key = low.okey AND b.seq = 0 LIMIT 1) x
@@ -60,7 +60,7 @@ unmarked AS (
 // locked.
 var drainSQL = `
 WITH marks AS MATERIALIZED (SELECT b.ordering_key AS okey, b.lane FROM {blocks} b WHERE b.seq = 0 AND b.lane >= 0 ORDER BY b.lane NULLS FIRST LIMIT 10000),
-k AS MATERIALIZED (SELECT marks.okey, marks.lane FROM marks WHERE marks.lane = ANY ($1::smallint[]) LIMIT 16),
+k AS MATERIALIZED (SELECT marks.okey FROM marks WHERE marks.lane = ANY ($1::smallint[]) LIMIT 16),
 e AS (SELECT NULL::text COLLATE "C" AS okey, NULL::bigint AS seq WHERE false),` + release + `
 SELECT (SELECT count(*) FROM released) + (SELECT count(*) FROM k)`
 

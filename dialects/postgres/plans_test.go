@@ -53,7 +53,7 @@ func (db *database) accesses(sql string) []string {
 		db.t.Fatal(err)
 	}
 	defer rollback(db.t.Context(), tx)
-	if _, err := tx.Exec(db.t.Context(), limitsSQL, "1000", "1000"); err != nil {
+	if _, err := tx.Exec(db.t.Context(), limitsSQL, "1000", "1000", "100000"); err != nil {
 		db.t.Fatal(err)
 	}
 	if _, err := tx.Exec(db.t.Context(), `SET LOCAL plan_cache_mode = force_generic_plan`); err != nil {
@@ -166,7 +166,7 @@ func TestPlans(t *testing.T) {
 		db.fill(180_000, 100, 5000, "many")
 		db.exec(`UPDATE {messages} SET state = CASE WHEN seq % 100 < 2 THEN 3 ELSE 1 END, available_at = 'infinity',
 			paused_for = CASE WHEN seq % 2 = 0 THEN 'p' || seq % 7 END WHERE seq % 100 < 30`)
-		db.exec(`INSERT INTO {blocks} SELECT ordering_key, seq, lane FROM {messages} WHERE state IN (1, 3) AND seq % 100 < 10`)
+		db.exec(`INSERT INTO {blocks} SELECT ordering_key, seq FROM {messages} WHERE state IN (1, 3) AND seq % 100 < 10`)
 		db.exec(`UPDATE {messages} SET state = 2 WHERE seq % 100 BETWEEN 40 AND 60`)
 		analyze()
 		check("full")

@@ -20,6 +20,7 @@ type row struct {
 	stamp int32
 	later bool  // not due yet
 	low   int64 // smallest entry of its key; -1: none
+	size  int64 // of its payload
 
 	occurred *time.Time // nil: not an instant that can be held
 }
@@ -51,7 +52,7 @@ func (r *look) scan(rows pgx.Rows) error {
 		if err := rows.Scan(&one.Receipt.Seq, &one.lane, &one.stamp, &id, &m.Topic, &m.Key, &m.Type,
 			&m.AggregateType, &m.AggregateID, &m.AggregateVersion,
 			&m.CorrelationID, &m.ContentType, &b.headers, &b.payload, &b.text, &one.occurred, &created,
-			&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.later, &failing, &one.low); err != nil {
+			&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.later, &failing, &one.low, &one.size); err != nil {
 			return err
 		}
 		m.ID = id.Bytes

@@ -30,12 +30,16 @@ const (
 	// process that is stopped in the middle would else hold its lanes for ever, for
 	// SKIP LOCKED passes over what is locked however long its lease is over.
 	//
+	// (That limit does not run while half of a batch has arrived; from PostgreSQL 17 on
+	// the last one does.)
+	//
 	// A connection keeps its plans, and a plan made while the table was empty is used
 	// until the next ANALYZE. So these transactions can't be planned with a walk over
 	// a whole table; every statement has an index to go by. JIT would only ever start
 	// because of the price that PostgreSQL puts on what is switched off.
 	limitsSQL = `SELECT set_config('idle_in_transaction_session_timeout', $1::text, true), set_config('lock_timeout', $2::text, true),
-       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)`
+       set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true),
+       CASE WHEN current_setting('server_version_num')::integer >= 170000 THEN set_config('transaction_timeout', $3::text, true) END`
 )
 
 const (
@@ -47,6 +51,9 @@ const (
 	minIdle = 5 * time.Second
 	// lockTimeout bounds the wait for a lane row, also when the client has gone.
 	lockTimeout = 5 * time.Second
+	// transactionTimeout bounds a transaction as a whole, where the server can; its
+	// longest work is a chunk.
+	transactionTimeout = time.Minute
 	// tries of a transaction that the database wants to be run again.
 	tries = 5
 )
@@ -55,7 +62,7 @@ func begin() statement  { return statement{name: "begin", sql: beginSQL} }
 func commit() statement { return statement{name: "commit", sql: commitSQL} }
 func limits(idle time.Duration) statement {
 	ms := func(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }
-	return statement{name: "limits", sql: limitsSQL, args: []any{ms(max(idle, minIdle)), ms(lockTimeout)}}
+	return statement{name: "limits", sql: limitsSQL, args: []any{ms(max(idle, minIdle)), ms(lockTimeout), ms(idle + transactionTimeout)}}
 }
 
 // transaction wraps statements into a transaction that goes out in one round trip.
@@ -119,6 +126,14 @@ func (s *Store) with(ctx context.Context, f func(conn *pgx.Conn) error) error {
 	defer c.Release()
 	if err = f(c.Conn()); err == nil {
 		return nil
+	}
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "25006" {
+		// Read-only: after a fail-over this server is a replica now. With a connection
+		// kept the pool would go on talking to it (go-sql-driver/mysql#604).
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		return errors.Join(err, c.Conn().Close(ctx))
 	}
 	if pg := c.Conn().PgConn(); !pg.IsClosed() && pg.TxStatus() != 'I' {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -110,3 +110,30 @@ func refusing(t *testing.T) (address string) {
 	}()
 	return l.Addr().String()
 }
+
+// TestReadOnly: after a fail-over the old primary is a replica; the pool must not
+// go on talking to it (go-sql-driver/mysql#604).
+func TestReadOnly(t *testing.T) {
+	each(t, func(t *testing.T, db *database) {
+		readOnly, connects := true, 0
+		s := db.open(func(c *pgxpool.Config) {
+			c.MaxConns = 1
+			c.BeforeConnect = func(_ context.Context, conf *pgx.ConnConfig) error {
+				connects++
+				conf.RuntimeParams["default_transaction_read_only"] = map[bool]string{true: "on", false: "off"}[readOnly]
+				return nil
+			}
+		})
+		db.enqueue(msg("t", ""))
+		if found := s.Check(t.Context()); len(found) != 1 || found[0].Code != "read_only" || found[0].Level != engine.Retry {
+			t.Errorf("%+v", found)
+		}
+		if _, err := s.Claim(t.Context(), req(1)); err == nil {
+			t.Fatal("claimed on a read-only server")
+		}
+		readOnly = false // the address leads to the new primary
+		if c := db.claim(s, req(1)); len(c) != 1 || connects != 2 {
+			t.Errorf("%d messages after %d connections", len(c), connects)
+		}
+	})
+}

@@ -90,10 +90,10 @@ u AS (
     FROM v JOIN own l ON l.lane = v.lane
    WHERE m.seq = ANY ($1::bigint[]) AND m.seq = v.seq AND m.lane = v.lane
      AND (` + stateIs(0) + ` AND l.token = v.token AND m.stamp = v.stamp OR ` + stateIs(1) + ` AND m.lease_token = v.token)
-  RETURNING m.seq, m.lane, m.ordering_key, v.kind, v.hold, l.token = v.token AS standing),
+  RETURNING m.seq, m.ordering_key, v.kind, v.hold, l.token = v.token AS standing),
 b AS (
-  INSERT INTO {blocks} (ordering_key, seq, lane)
-  SELECT ordering_key, seq, lane FROM u WHERE ordering_key <> '' AND (kind = 4 OR kind IN (1, 2) AND hold)
+  INSERT INTO {blocks} (ordering_key, seq)
+  SELECT ordering_key, seq FROM u WHERE ordering_key <> '' AND (kind = 4 OR kind IN (1, 2) AND hold)
       ON CONFLICT DO NOTHING)
 SELECT seq FROM u WHERE standing IS NOT TRUE`
 

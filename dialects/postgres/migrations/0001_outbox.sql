@@ -126,7 +126,7 @@ INSERT INTO {lanes} (lane) SELECT generate_series(0, 63);
 CREATE TABLE {blocks} (
     ordering_key text     COLLATE "C" NOT NULL,
     seq          bigint   NOT NULL,
-    lane         smallint NOT NULL,
+    lane         smallint NOT NULL GENERATED ALWAYS AS ((hashtextextended(ordering_key, 0) & 63)::smallint) STORED, -- that of its row
     CONSTRAINT "{p}blocks_pkey" PRIMARY KEY (ordering_key, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 500,
         autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 500);
