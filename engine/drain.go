@@ -7,6 +7,7 @@ import "time"
 func (r *Relay) drain(w *work) {
 	r.lock()
 	w.draining = true
+	delete(r.loops, "claim") // it has ended, and draining may take longer than a loop may be silent
 	for b := range r.batches {
 		for _, i := range b.items {
 			switch i.state {

@@ -234,6 +234,7 @@ func (r *Relay) begin(ctx context.Context) (w *work, stop func()) {
 	w.sends, w.stopSends = context.WithCancel(w.ctx)
 	r.lock()
 	r.work, r.pausesKnown = w, false
+	clear(r.loops)
 	r.unlock()
 	var loops sync.WaitGroup
 	loops.Go(func() { r.settleLoop(w) })
@@ -244,6 +245,7 @@ func (r *Relay) begin(ctx context.Context) (w *work, stop func()) {
 		loops.Wait()
 		r.lock()
 		r.work = nil
+		r.outcomes = nil // what the last call of Settle may have given back
 		r.unlock()
 	}
 }
