@@ -47,6 +47,7 @@ type destination struct {
 	queued   int       // messages in queue
 	inFlight int
 	calls    int
+	hung     int       // of these, those that should have returned long ago
 	pumped   time.Time // the last time something went out
 	timer    bool      // a pump is due
 

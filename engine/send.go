@@ -211,6 +211,16 @@ type failure struct {
 func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Duration) {
 	ctx, cancel := context.WithTimeout(w.sends, timeout)
 	defer cancel()
+	// Nothing but a new process frees the window and the gate of a call that does
+	// not return: it must be seen.
+	hung := time.AfterFunc(timeout+stuckAfter, func() {
+		r.lock()
+		defer r.unlock()
+		d.hung++
+		r.later(func() {
+			r.log.Error("a transport does not return from Publish although its context has ended", "destination", d.key, "messages", len(group))
+		})
+	})
 	c := &call{dest: d, items: group, reported: make([]bool, len(group))}
 	out := make([]Outgoing, len(group))
 	for n, i := range group {
@@ -221,6 +231,9 @@ func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Dur
 	r.lock()
 	defer r.unlock()
 	c.over = true
+	if !hung.Stop() {
+		d.hung--
+	}
 	for n, i := range group {
 		if !c.reported[n] {
 			c.failed = append(c.failed, failure{i, missing})

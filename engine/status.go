@@ -25,7 +25,7 @@ type Status struct {
 	// Lost is how many leases were lost so far.
 	Lost int
 	// Stuck names the loops of the relay that should have made progress within the
-	// last minute and did not.
+	// last minute and did not; "publish" stands for calls of a transport.
 	Stuck []string
 }
 
@@ -76,6 +76,12 @@ func (r *Relay) Status() Status {
 		for loop, h := range r.loops {
 			if h.silent() > stuckAfter {
 				s.Stuck = append(s.Stuck, loop)
+			}
+		}
+		for _, d := range r.destinations {
+			if d.hung > 0 {
+				s.Stuck = append(s.Stuck, "publish")
+				break
 			}
 		}
 		slices.Sort(s.Stuck)

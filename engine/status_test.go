@@ -35,3 +35,26 @@ func TestADrainIsNotStuckNorIsALaterStep(t *testing.T) {
 		<-stepped
 	})
 }
+
+func TestACallThatDoesNotReturnIsSeen(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		hold := make(chan struct{})
+		r.broker.Script(func(string, engine.Outgoing) memory.Outcome { <-hold; return memory.Outcome{} }) // heeds no context
+		ids := r.enqueue(messages(1, "a", "")...)
+		relay := r.relay(nil)
+		r.run(relay)
+		time.Sleep(time.Minute)
+		if s := relay.Status(); len(s.Stuck) > 0 {
+			t.Errorf("after a minute %v counts as stuck", s.Stuck)
+		}
+		time.Sleep(10 * time.Second)
+		if s := relay.Status(); len(s.Stuck) != 1 || s.Stuck[0] != "publish" {
+			t.Errorf("stuck: %v", s.Stuck)
+		}
+		close(hold)
+		r.until("published", time.Second, r.all(ids, "published"))
+		if s := relay.Status(); len(s.Stuck) > 0 {
+			t.Errorf("after its return %v counts as stuck", s.Stuck)
+		}
+	})
+}
