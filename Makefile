@@ -5,10 +5,13 @@ GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 export CGO_ENABLED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help test unit lint build bench services-up services-down clean
+.PHONY: help quickstart test unit lint build bench services-up services-down clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+quickstart: ## what an outbox does, in one program that needs no server: SQLite, JetStream, a relay that is killed; it checks itself
+	@cd examples && CGO_ENABLED=0 $(GO) run ./quickstart
 
 test: ## every test of every module with -race, on real servers that it starts and stops; ARGS="-run X ./engine/..." for fewer
 	@mkdir -p bin
