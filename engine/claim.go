@@ -28,7 +28,10 @@ func (r *Relay) claimLoop(ctx context.Context, w *work) {
 		if err != nil {
 			return
 		}
+		began := time.Now()
+		r.claiming.Store(&began)
 		n, err := r.claim(ctx, t)
+		r.claiming.Store(nil)
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:

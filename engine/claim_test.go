@@ -199,3 +199,42 @@ func (s *slowClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engi
 	time.Sleep(20 * time.Millisecond)
 	return s.Store.Claim(ctx, req)
 }
+
+// A claim that first has to clear a paused topic out of the way takes long; what
+// can go from other lanes does not wait for it.
+func TestASlowClaimIsAssisted(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		store := &lateClaims{Store: r.db.NewStore(), first: time.Hour}
+		ids := r.enqueue(messages(200, "a", "")...)
+		r.opts.Lease = 3 * time.Hour
+		r.run(r.relay(store))
+		r.until("published beside the slow claim", time.Minute, r.all(ids, "published"))
+		if n := store.most.Load(); n != 2 {
+			t.Errorf("%d claims at once", n)
+		}
+	})
+}
+
+// lateClaims answers the first claim late and empty.
+type lateClaims struct {
+	engine.Store
+	first     time.Duration
+	calls     atomic.Int64
+	now, most atomic.Int64
+}
+
+func (s *lateClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
+	if n := s.now.Add(1); n > s.most.Load() {
+		s.most.Store(n)
+	}
+	defer s.now.Add(-1)
+	if s.calls.Add(1) == 1 {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(s.first):
+			return nil, nil
+		}
+	}
+	return s.Store.Claim(ctx, req)
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type Relay struct {
 	running    sync.Mutex    // held by Run and Step
 	refreshing sync.Mutex    // held while pauses are written and read
 	gate       *gate
+	claiming   atomic.Pointer[time.Time] // since when the claim loop has waited for its claim; nil: it doesn't
 
 	mu           sync.Mutex
 	lastAlone    time.Time // the last claim that could hand out suspects
@@ -177,7 +179,10 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.listenLoop(ctx) })
 	loops.Go(func() { r.purgeLoop(ctx) })
 	loops.Go(func() { r.monitorLoop(ctx) })
+	var claims sync.WaitGroup
+	claims.Go(func() { r.assistLoop(ctx) })
 	r.claimLoop(ctx, w)
+	claims.Wait()
 	r.drain(w)
 	loops.Wait()
 	stop()
