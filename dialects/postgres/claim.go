@@ -241,7 +241,7 @@ type look struct {
 	behind []*row  // to be held
 
 	draining []int16 // lanes with a drain marker
-	moved    int     // rows put aside or brought back
+	moved    int     // rows that are out of the way now, or of which more will come back
 	orphaned []int16 // lanes leased by a COMMIT that was not answered
 }
 
@@ -252,12 +252,18 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 	r.token = engine.NewID()
 	token := pgtype.UUID{Bytes: r.token, Valid: true}
 	req := &r.req
-	moved := func(tag pgconn.CommandTag) { r.moved += int(tag.RowsAffected()) }
-	first := []statement{begin(), limits(req.Lease), {name: "promote", sql: s.q.promote, tag: moved}}
+	// What came back is there for this look already; only a full chunk means that there
+	// is more.
+	back := func(tag pgconn.CommandTag) {
+		if n := int(tag.RowsAffected()); n >= chunk {
+			r.moved += n
+		}
+	}
+	first := []statement{begin(), limits(req.Lease), {name: "promote", sql: s.q.promote, tag: back}}
 	if r.first {
 		// Once only: a caller may name a pause that has just ended, and what is parked
 		// for that comes back each time.
-		first = append(first, statement{name: "unpark", sql: s.q.unpark, tag: moved})
+		first = append(first, statement{name: "unpark", sql: s.q.unpark, tag: back})
 	}
 	first = append(first,
 		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},

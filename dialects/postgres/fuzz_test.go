@@ -24,6 +24,8 @@ func FuzzDecode(f *testing.F) {
 		switch {
 		case err == nil && (payload != nil || !known):
 			t.Error("a bad row was taken for a good one")
+		case err == nil && len(m.Headers) == 0 && headers != "{}" && strings.TrimSpace(headers) != "{}" && !strings.HasPrefix(strings.TrimSpace(headers), "{"):
+			t.Errorf("headers %q were taken for none", headers)
 		case err == nil && string(m.Payload) != text:
 			t.Errorf("payload %q", m.Payload)
 		case err != nil && strings.Contains(err.Error(), "\n"):
@@ -58,4 +60,13 @@ func FuzzScope(f *testing.F) {
 			t.Errorf("%d %d came back as %d %d", lane, stamp, laneOf(r), stampOf(r))
 		}
 	})
+}
+
+func TestHeaders(t *testing.T) {
+	for text, good := range map[string]bool{`{"a": "b"}`: true, `{"a": "null"}`: true, `{}`: true,
+		`{"a": null}`: false, `null`: false, `[]`: false, `"a"`: false, `{"a": 1}`: false, `{"a": {}}`: false, ``: false} {
+		if h, err := headersOf(text); (err == nil) != good {
+			t.Errorf("%s: %v %v", text, h, err)
+		}
+	}
 }

@@ -257,6 +257,7 @@ func migrateRetention(ctx context.Context, db DB, n names, keep Retention, dry b
 type settings struct {
 	version, minClient int
 	retention          Retention
+	read               time.Time // by this process's clock
 }
 
 type queryRower interface {

@@ -82,8 +82,8 @@ func decode(m *engine.Message, headers *string, payload []byte, text *string, oc
 	case headers == nil:
 		faults = append(faults, errors.New("headers are NULL"))
 	case *headers != "{}":
-		if err := json.Unmarshal([]byte(*headers), &m.Headers); err != nil || m.Headers == nil {
-			m.Headers = nil
+		var err error
+		if m.Headers, err = headersOf(*headers); err != nil {
 			faults = append(faults, errors.New("headers are not a JSON object of strings"))
 		}
 	}
@@ -110,6 +110,25 @@ func decode(m *engine.Message, headers *string, payload []byte, text *string, oc
 		return fmt.Errorf("row can't be decoded: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
+}
+
+func headersOf(text string) (headers map[string]string, err error) {
+	if err := json.Unmarshal([]byte(text), &headers); err != nil || headers == nil {
+		return nil, errors.New("not an object of strings")
+	}
+	// encoding/json takes null for an empty string.
+	if strings.Contains(text, "null") {
+		var strict map[string]*string
+		if err := json.Unmarshal([]byte(text), &strict); err != nil {
+			return nil, err
+		}
+		for _, v := range strict {
+			if v == nil {
+				return nil, errors.New("a value is null")
+			}
+		}
+	}
+	return headers, nil
 }
 
 // storable makes what a person or a program called itself fit for a text column.

@@ -28,11 +28,8 @@ type Store struct {
 	claims   claims
 	suspects atomic.Bool
 
-	settings struct {
-		sync.Mutex
-		settings
-		read time.Time
-	}
+	settings   atomic.Pointer[settings] // as they were read last
+	refreshing sync.Mutex
 
 	// hook, which only tests set, is called before every statement, which then goes
 	// out alone instead of with the others. An error of the hook is the statement's.
@@ -88,12 +85,15 @@ func (s *Store) Suspects() bool { return s.suspects.Load() }
 // somebody migrates.
 const settingsAge = 30 * time.Second
 
-// current returns the table's settings, asking for them when they are old.
+// current returns the table's settings, asking for them when they are old. One
+// caller asks; the others go on with what is known.
 func (s *Store) current(ctx context.Context) (settings, error) {
-	s.settings.Lock()
-	defer s.settings.Unlock()
-	if !s.settings.read.IsZero() && time.Since(s.settings.read) < settingsAge {
-		return s.settings.settings, nil
+	known := s.settings.Load()
+	if known != nil {
+		if time.Since(known.read) < settingsAge || !s.refreshing.TryLock() {
+			return *known, nil
+		}
+		defer s.refreshing.Unlock()
 	}
 	have, err := readSettings(ctx, s.pool, s.names)
 	if err == nil {
@@ -102,6 +102,7 @@ func (s *Store) current(ctx context.Context) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	s.settings.settings, s.settings.read = have, time.Now()
+	have.read = time.Now()
+	s.settings.Store(&have)
 	return have, nil
 }
