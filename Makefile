@@ -29,8 +29,10 @@ lint: ## go vet, gofmt and golangci-lint (its first run builds it: a minute or t
 build: ## bin/outward
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/outward ./cmd/outward
 
-bench: ## measure on running servers (make services-up)
-	eval "$$(scripts/services env)" && cd bench && $(GO) run .
+bench: ## measure, on servers that it starts and stops again; ARGS="-runs 3 -only paused" for less
+	@started=$$(scripts/services up pg17 rabbitmq4) || exit 1; \
+	trap '[ -z "$$started" ] || scripts/services down $$started' EXIT; \
+	eval "$$(scripts/services env)"; (cd bench && $(GO) run . $(ARGS))
 
 services-up: ## start the servers that the tests use, to keep them between runs
 	scripts/services up pg15 pg17 pg18 rabbitmq4 nats
