@@ -54,28 +54,28 @@ UPDATE {messages} AS m
    SET crashes = m.crashes + CASE WHEN m.company = 1 THEN 1 ELSE 0 END, company = max(h.total / 2, 1), stamp = m.stamp + 1
   FROM h WHERE m.seq = h.seq AND m.state = 0 AND m.stamp = h.stamp`
 
-// readSQL reads ready rows of lanes in the order of their numbers. Each part of the
-// UNION is an ordered walk over one lane's range of the partial index, and merging
-// them reads as many entries as are wanted and a few; asking for the lanes with IN
-// would sort all that they have. A lane that is NULL has no rows.
+// readSQL reads ready rows of so many lanes in the order of their numbers. Each part
+// of the UNION is an ordered walk over one lane's range of the partial index, and
+// merging them reads as many entries as are wanted and a few; asking for the lanes
+// with IN would sort all that they have. Without body it leaves out what may be
+// large, to look far ahead.
 //
 // A row waits for its time only if its time was asked for: one that was left to
 // the default is due even where the clock was set back since, else the next row of
 // its key would overtake it.
-var readSQL = merged("m.headers, m.payload IS NOT NULL, CAST(m.payload AS BLOB), m.payload_text")
-
-// aheadSQL is readSQL without what may be large, to look far ahead.
-var aheadSQL = merged("NULL, 0, NULL, NULL")
-
-func merged(body string) string {
+func readSQL(lanes int, body bool) string {
+	columns := "NULL, 0, NULL, NULL"
+	if body {
+		columns = "m.headers, m.payload IS NOT NULL, CAST(m.payload AS BLOB), m.payload_text"
+	}
 	var parts []string
-	for i := range lanesPerClaim {
+	for i := range lanes {
 		parts = append(parts, fmt.Sprintf("SELECT seq FROM {messages} WHERE lane = ?%d AND state = 0", i+2))
 	}
 	return `
 SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type,
        coalesce(m.aggregate_type, ''), coalesce(m.aggregate_id, ''), CAST(coalesce(m.aggregate_version, 0) AS INTEGER),
-       coalesce(m.correlation_id, ''), m.content_type, ` + body + `, ` + whole("m.occurred_at") + `, ` + whole("m.created_at") + `,
+       coalesce(m.correlation_id, ''), m.content_type, ` + columns + `, ` + whole("m.occurred_at") + `, ` + whole("m.created_at") + `,
        m.attempts, m.crashes, m.resends, m.company, m.available_at > {now} AND m.available_at > m.created_at,
        CASE WHEN m.first_failed_at IS NULL THEN 0 ELSE {now} - m.first_failed_at END,
        coalesce((SELECT min(b.seq) FROM {blocks} b WHERE b.ordering_key = m.ordering_key), -1),
@@ -257,13 +257,13 @@ func (s *Store) lease(t *tx, seen []int16, l *look) error {
 func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 	for {
 		limit := l.req.Limit
-		if err := s.readOnce(t, "read", s.q.read, limit, l); err != nil {
+		if err := s.readOnce(t, "read", s.q.read[:], limit, l); err != nil {
 			return err
 		}
 		c := &l.choice
 		if ahead := c.Crowded(limit) || c.Hidden(limit); ahead && limit < chunk {
 			limit = chunk
-			if err := s.readOnce(t, "ahead", s.q.ahead, limit, l); err != nil {
+			if err := s.readOnce(t, "ahead", s.q.ahead[:], limit, l); err != nil {
 				return err
 			}
 			if err := s.readBodies(t, c); err != nil {
@@ -285,20 +285,16 @@ func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 	}
 }
 
-func (s *Store) readOnce(t *tx, name, query string, limit int, l *look) error {
+func (s *Store) readOnce(t *tx, name string, queries []string, limit int, l *look) error {
 	args := []any{limit}
-	for i := range lanesPerClaim {
-		if i < len(l.lanes) {
-			args = append(args, l.lanes[i])
-		} else {
-			args = append(args, nil)
-		}
+	for _, lane := range l.lanes {
+		args = append(args, lane)
 	}
 	l.rows = l.rows[:0]
 	if cap(l.rows) < limit {
 		l.rows = make([]reading.Row, 0, min(limit, chunk))
 	}
-	err := t.query(name, query, func(rows *sql.Rows) error { return scanRow(rows, &l.rows) }, args...)
+	err := t.query(name, queries[len(l.lanes)-1], func(rows *sql.Rows) error { return scanRow(rows, &l.rows) }, args...)
 	l.choice = reading.Choose(l.rows, &l.req, l.token)
 	return err
 }

@@ -3,8 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -29,18 +31,46 @@ func newDatabase(t testing.TB, keep *Retention) *database {
 		keep = &Retention{Discarded: time.Hour}
 	}
 	d := &database{t: t, path: filepath.Join(t.TempDir(), "test.db"), opts: &Options{Retention: keep}}
+	if err := os.WriteFile(d.path, migrated(t, *keep), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	d.db = d.connect()
 	var err error
 	if d.n, err = d.opts.names(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Migrate(t.Context(), d.db, d.opts, nil); err != nil {
 		t.Fatal(err)
 	}
 	if d.w, err = NewWriter(d.opts); err != nil {
 		t.Fatal(err)
 	}
 	return d
+}
+
+var templates sync.Map // Retention -> the bytes of a migrated file
+
+// migrated is a migrated file: to migrate one for each clause of the suite takes
+// longer than the clauses.
+func migrated(t testing.TB, keep Retention) []byte {
+	t.Helper()
+	if file, is := templates.Load(keep); is {
+		return file.([]byte)
+	}
+	path := filepath.Join(t.TempDir(), "template.db")
+	db, err := sql.Open("sqlite", DSN(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Migrate(t.Context(), db, &Options{Retention: &keep}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil { // which moves everything from the log to the file
+		t.Fatal(err)
+	}
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	templates.Store(keep, file)
+	return file
 }
 
 // connect opens the file once more, as another process would, with what change makes

@@ -26,8 +26,10 @@ const (
 
 const (
 	// patience bounds how long a transaction is tried again while others have the
-	// write lock, on top of the connection's busy_timeout.
-	patience = 5 * time.Second
+	// write lock; ctx may end it before. It is long, for SQLite is not fair: while some
+	// hammer at a file another can miss every moment at which the lock is free, and
+	// spend a whole busy_timeout on nothing.
+	patience = 30 * time.Second
 	// The least and the most that it pauses in between, so that those who collided do
 	// not come back in step.
 	minPause = time.Millisecond
