@@ -185,7 +185,7 @@ func TestABacklogOfASlowDestinationHidesNothing(t *testing.T) {
 			}
 			return memory.Outcome{}
 		})
-		r.enqueue(messages(20_000, "slow", "")...)
+		r.enqueue(messages(8000, "slow", "")...)
 		fast := r.enqueue(messages(100, "fast", "")...)
 		r.run(r.relay(store))
 		r.until("the fast ones are published", 2*time.Minute, r.all(fast, "published"))
