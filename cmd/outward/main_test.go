@@ -68,8 +68,9 @@ func within(t *testing.T, what string, ok func() bool) {
 // A site is a place of a test's own on the servers, with a configuration.
 type site struct {
 	t       *testing.T
-	name    string // of the schema, the exchange and the queue
+	name    string // of the schema, the exchange, the queue and the stream
 	dir     string
+	file    string // with SQLite: where its tables are, and there is no schema
 	env     []string
 	secrets []string
 }
@@ -78,7 +79,7 @@ type site struct {
 // must not print a secret.
 func newSite(t *testing.T) *site {
 	t.Helper()
-	s := &site{t: t, name: fmt.Sprintf("ow_cmd_%d_%d", os.Getpid(), time.Now().UnixNano()%1e9), dir: t.TempDir()}
+	s := bareSite(t)
 	dsn, url := testservers.DSN(t, "pg17"), testservers.URL(t, "rabbitmq4")
 	s.setenv("ORDERS_DB", dsn)
 	s.setenv("AMQP_URL", url)
@@ -86,6 +87,12 @@ func newSite(t *testing.T) *site {
 	s.configure(s.config())
 	s.dropAfter()
 	return s
+}
+
+// bareSite is a site without a configuration, and nothing on any server.
+func bareSite(t *testing.T) *site {
+	t.Helper()
+	return &site{t: t, name: fmt.Sprintf("ow_cmd_%d_%d", os.Getpid(), time.Now().UnixNano()%1e9), dir: t.TempDir(), secrets: []string{"hunter2"}}
 }
 
 // config is a configuration with one relay, to the site's exchange.

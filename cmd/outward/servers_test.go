@@ -48,6 +48,10 @@ func (s *site) connect(ctx context.Context) *pgx.Conn {
 // for the schema.
 func (s *site) sql(statements ...string) {
 	s.t.Helper()
+	if s.file != "" {
+		s.sqlite(statements...)
+		return
+	}
 	db := s.connect(s.t.Context())
 	defer db.Close(s.t.Context())
 	for _, statement := range statements {
@@ -60,6 +64,9 @@ func (s *site) sql(statements ...string) {
 // number asks for one number.
 func (s *site) number(query string) (n int) {
 	s.t.Helper()
+	if s.file != "" {
+		return s.sqliteNumber(query)
+	}
 	db := s.connect(s.t.Context())
 	defer db.Close(s.t.Context())
 	if err := db.QueryRow(s.t.Context(), strings.ReplaceAll(query, "NAME", s.name)).Scan(&n); err != nil {
