@@ -79,7 +79,8 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, '
        m.attempts, m.crashes, m.resends, m.company, m.available_at > {now} AND m.available_at > m.created_at,
        CASE WHEN m.first_failed_at IS NULL THEN 0 ELSE {now} - m.first_failed_at END,
        coalesce((SELECT min(b.seq) FROM {blocks} b WHERE b.ordering_key = m.ordering_key), -1),
-       EXISTS (SELECT 1 FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq)
+       EXISTS (SELECT 1 FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq),
+       coalesce(length(m.payload), length(m.payload_text), 0)
   FROM (` + strings.Join(parts, "\n        UNION ALL ") + `
          ORDER BY seq LIMIT ?1) a
   CROSS JOIN {messages} m ON m.seq = a.seq
@@ -191,6 +192,7 @@ type look struct {
 
 	lanes    []int16 // the last ones looked at
 	rows     []reading.Row
+	all      bool // there were no more
 	choice   reading.Choice
 	suspects bool // one was met that could not go
 	more     bool // the transaction ended before everything was looked at
@@ -257,13 +259,13 @@ func (s *Store) lease(t *tx, seen []int16, l *look) error {
 func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 	for {
 		limit := l.req.Limit
-		if err := s.readOnce(t, "read", s.q.read[:], limit, l); err != nil {
+		if err := s.readOnce(t, "read", s.q.read[:], true, limit, l); err != nil {
 			return err
 		}
 		c := &l.choice
 		if ahead := c.Crowded(limit) || c.Hidden(limit); ahead && limit < chunk {
 			limit = chunk
-			if err := s.readOnce(t, "ahead", s.q.ahead[:], limit, l); err != nil {
+			if err := s.readOnce(t, "ahead", s.q.ahead[:], false, limit, l); err != nil {
 				return err
 			}
 			if err := s.readBodies(t, c); err != nil {
@@ -275,7 +277,7 @@ func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 		if err != nil {
 			return err
 		}
-		if len(c.Batch) > 0 || moved == 0 || len(l.rows) < limit {
+		if len(c.Batch) > 0 || moved == 0 || l.all {
 			return nil
 		}
 		if b.over() {
@@ -285,7 +287,7 @@ func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 	}
 }
 
-func (s *Store) readOnce(t *tx, name string, queries []string, limit int, l *look) error {
+func (s *Store) readOnce(t *tx, name string, queries []string, bodies bool, limit int, l *look) error {
 	args := []any{limit}
 	for _, lane := range l.lanes {
 		args = append(args, lane)
@@ -294,7 +296,20 @@ func (s *Store) readOnce(t *tx, name string, queries []string, limit int, l *loo
 	if cap(l.rows) < limit {
 		l.rows = make([]reading.Row, 0, min(limit, chunk))
 	}
-	err := t.query(name, queries[len(l.lanes)-1], func(rows *sql.Rows) error { return scanRow(rows, &l.rows) }, args...)
+	l.all = true
+	size := int64(0)
+	err := t.query(name, queries[len(l.lanes)-1], func(rows *sql.Rows) error {
+		if err := scanRow(rows, &l.rows); err != nil {
+			return err
+		}
+		// Rows come one by one: those that would not fit into the claim are not fetched.
+		if size += l.rows[len(l.rows)-1].Size; bodies && size > reading.MaxBytes {
+			l.all = false
+			return errEnough
+		}
+		return nil
+	}, args...)
+	l.all = l.all && len(l.rows) < limit
 	l.choice = reading.Choose(l.rows, &l.req, l.token)
 	return err
 }

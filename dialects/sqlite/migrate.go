@@ -204,6 +204,7 @@ func migrateRetention(ctx context.Context, db *sql.DB, n names, keep Retention, 
 type settings struct {
 	version, minClient int
 	retention          Retention
+	read               time.Time // when, by this process's clock
 }
 
 const settingsSQL = `SELECT version, min_client, retention, archive, discard_retention FROM {schema_}`

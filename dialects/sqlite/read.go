@@ -51,7 +51,7 @@ func scanRow(rows *sql.Rows, into *[]reading.Row) error {
 	if err := rows.Scan(&one.Receipt.Seq, &one.Lane, &one.Stamp, &c.id, &m.Topic, &m.Key, &m.Type,
 		&m.AggregateType, &m.AggregateID, &m.AggregateVersion,
 		&m.CorrelationID, &m.ContentType, &c.headers, &c.some, &c.payload, &c.text, &c.occurred, &created,
-		&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.Later, &failing, &one.Low, &one.Own); err != nil {
+		&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.Later, &failing, &one.Low, &one.Own, &one.Size); err != nil {
 		return err
 	}
 	one.Receipt.Scope = reading.Scope(one.Lane, one.Stamp)

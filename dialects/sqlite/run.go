@@ -163,6 +163,9 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
+// errEnough of scan says that no more rows are wanted.
+var errEnough = errors.New("enough")
+
 func queryRows(ctx context.Context, q queryer, name, query string, scan func(rows *sql.Rows) error, args ...any) (err error) {
 	rows, err := q.QueryContext(ctx, query, args...)
 	if err != nil {
@@ -174,7 +177,9 @@ func queryRows(ctx context.Context, q queryer, name, query string, scan func(row
 		}
 	}()
 	for rows.Next() {
-		if err := scan(rows); err != nil {
+		if err := scan(rows); errors.Is(err, errEnough) {
+			return nil
+		} else if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}

@@ -29,11 +29,8 @@ type Store struct {
 	suspects atomic.Bool
 	bell     bell
 
-	settings struct {
-		sync.Mutex
-		settings
-		read time.Time
-	}
+	settings   atomic.Pointer[settings]
+	refreshing sync.Mutex // held by who asks for the settings again
 
 	// hook, which only tests set, is called before every statement of a transaction.
 	// An error of the hook is the statement's.
@@ -88,15 +85,18 @@ func (s *Store) Suspects() bool { return s.suspects.Load() }
 // somebody migrates.
 const settingsAge = 30 * time.Second
 
-// current returns the table's settings, asking for them when they are old.
+// current returns the table's settings, asking for them when they are old. One
+// caller asks; the others go on with what is known.
 func (s *Store) current(ctx context.Context) (settings, error) {
 	if err := ctx.Err(); err != nil {
 		return settings{}, err
 	}
-	s.settings.Lock()
-	defer s.settings.Unlock()
-	if !s.settings.read.IsZero() && time.Since(s.settings.read) < settingsAge {
-		return s.settings.settings, nil
+	known := s.settings.Load()
+	if known != nil {
+		if time.Since(known.read) < settingsAge || !s.refreshing.TryLock() {
+			return *known, nil
+		}
+		defer s.refreshing.Unlock()
 	}
 	have, err := readSettings(ctx, s.db, s.names)
 	if err == nil {
@@ -105,7 +105,8 @@ func (s *Store) current(ctx context.Context) (settings, error) {
 	if err != nil {
 		return settings{}, err
 	}
-	s.settings.settings, s.settings.read = have, time.Now()
+	have.read = time.Now()
+	s.settings.Store(&have)
 	return have, nil
 }
 

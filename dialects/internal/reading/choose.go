@@ -18,7 +18,7 @@ type Choice struct {
 func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID) Choice {
 	c := Choice{read: len(rows)}
 	closed := map[string]bool{} // keys of which nothing more goes in this claim
-	room, cut := req.Limit, false
+	room, cut, size := req.Limit, false, int64(0)
 	paused := make(map[string]string, len(req.Paused))
 	for _, topic := range req.Paused {
 		paused[topic] = topic
@@ -70,12 +70,16 @@ func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID) Choice {
 				room = min(room, row.Company)
 			}
 		}
+		if len(c.Batch) > 0 && size+row.Size > MaxBytes {
+			cut = true
+		}
 		if cut || len(c.Batch) >= room {
 			cut = true
 			closes()
 			continue
 		}
 		row.Receipt.Token = token
+		size += row.Size
 		c.Batch = append(c.Batch, row)
 	}
 	return c

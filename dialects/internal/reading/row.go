@@ -20,7 +20,12 @@ type Row struct {
 	Later bool  // not due yet
 	Low   int64 // smallest entry of its key; -1: none
 	Own   bool  // it has an entry itself
+	Size  int64 // of its payload, in bytes
 }
+
+// MaxBytes bounds the payloads of one claim, but for a single one that is larger: a
+// thousand messages of 16 MB would not fit into memory.
+const MaxBytes = 64 << 20
 
 // A receipt's Scope holds the lane and the stamp.
 
