@@ -13,9 +13,9 @@ import (
 func TestPlainInsertArrives(t *testing.T) {
 	s := newSite(t)
 	q := s.listen()
-	s.want(exitWell, "migrate --dry-run", "schema version 0 -> 1: would do 1 outbox")
-	s.want(exitWell, "migrate", "schema version 0 -> 1: did 1 outbox")
-	s.want(exitWell, "migrate", "schema version 1 is up to date")
+	s.want(exitWell, "migrate --dry-run", "schema version 0 -> ", "would do 1 outbox")
+	s.want(exitWell, "migrate", "schema version 0 -> ", "did 1 outbox")
+	s.want(exitWell, "migrate", "is up to date")
 	d := s.start()
 
 	payload := `{"a": "'quotes' \"double\" \\ back\\slash \u00e9 é 😀` + "\nand a line\", \"b\": null}\t "
@@ -77,7 +77,7 @@ func TestPlainInsertArrives(t *testing.T) {
 		t.Errorf("%d messages in the archive", n)
 	}
 	q.empty()
-	s.want(exitWell, "status", "orders", "schema version 1", "ready", "oldest   none")
+	s.want(exitWell, "status", "orders", "reachable, schema version ", "ready", "oldest   none")
 	if code, body := d.get("/healthz"); code != 200 || body != "ok\n" {
 		t.Errorf("healthz: %d %q", code, body)
 	}

@@ -50,9 +50,9 @@ func (s *site) sqliteNumber(query string) (n int) {
 func TestDeadMessagesInSQLite(t *testing.T) {
 	s, q := newStreamSite(t, "sqlite", jetstream.StreamConfig{MaxMsgSize: 1000})
 	s.want(exitFailed, "status", "the database can't be opened")
-	s.want(exitWell, "migrate --dry-run", "schema version 0 -> 1: would do 1 outbox")
-	s.want(exitWell, "migrate", "schema version 0 -> 1: did 1 outbox")
-	s.want(exitWell, "migrate", "schema version 1 is up to date")
+	s.want(exitWell, "migrate --dry-run", "schema version 0 -> ", "would do 1 outbox")
+	s.want(exitWell, "migrate", "schema version 0 -> ", "did 1 outbox")
+	s.want(exitWell, "migrate", "is up to date")
 	d := s.start()
 	large := strings.Repeat("x", 2000)
 	s.sql("INSERT INTO outbox_messages (topic, type, payload_text, ordering_key) VALUES ('a', 'a.v1', '"+large+"', 'k')",

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -26,9 +27,32 @@ func TestQuickstart(t *testing.T) {
 	if strings.Contains(out.String(), "WRONG") {
 		t.Error("it says that something is wrong")
 	}
+	inREADME(t, out.String())
 	left, err := os.ReadDir(os.Getenv("TMPDIR"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// inREADME checks that the README shows what is printed. Ids and process numbers
+// differ each time.
+func inREADME(t *testing.T, printed string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(readme), "$ make quickstart\n")
+	block, _, found := strings.Cut(block, "```")
+	if !found {
+		t.Fatal("the README shows no quickstart")
+	}
+	varies := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|Process \d+`)
+	printed = varies.ReplaceAllString(printed, "*")
+	for line := range strings.Lines(block) {
+		if line = varies.ReplaceAllString(line, "*"); !strings.Contains(printed, line) && strings.TrimSpace(line) != "…" {
+			t.Errorf("the README shows %q, which is not printed", line)
+		}
 	}
 }
 
