@@ -40,8 +40,10 @@ type Proxy struct {
 
 // A Conn is one connection through a proxy.
 type Conn struct {
+	p              *Proxy
 	client, server net.Conn
 	write          sync.Mutex // to the client, unit by unit
+	deaf           bool       // under the proxy's lock
 }
 
 // New returns a proxy for the server at target, a host and a port.
@@ -117,6 +119,10 @@ func (c *Conn) Cut() {
 	}
 }
 
+// Deaf is [Proxy.Deaf] for this connection alone. A unit that is just being shown to
+// Up's function waits too.
+func (c *Conn) Deaf(on bool) { c.p.set(func() { c.deaf = on }) }
+
 // Say sends something to the client as if the server had.
 func (c *Conn) Say(unit []byte) bool {
 	c.write.Lock()
@@ -141,7 +147,7 @@ func (p *Proxy) accept() {
 		if err := client.(*net.TCPConn).SetReadBuffer(1 << 15); err != nil {
 			p.t.Errorf("faultproxy: %v", err)
 		}
-		c := &Conn{client: client, server: server}
+		c := &Conn{p: p, client: client, server: server}
 		p.mu.Lock()
 		p.dials++
 		p.conns[c] = true
@@ -151,7 +157,11 @@ func (p *Proxy) accept() {
 		p.mu.Unlock()
 		var both sync.WaitGroup
 		both.Go(func() {
-			p.pass(c, client, &p.deaf, &p.up, func(b []byte) bool { _, err := server.Write(b); return err == nil })
+			p.pass(c, client, &p.deaf, &p.up, func(b []byte) bool {
+				p.waitWhile(&c.deaf)
+				_, err := server.Write(b)
+				return err == nil
+			})
 		})
 		both.Go(func() { p.pass(c, server, &p.mute, &p.down, c.Say) })
 		p.wg.Go(func() {

@@ -106,6 +106,26 @@ func TestDeafAndMute(t *testing.T) {
 	}
 }
 
+func TestOneConnectionDeaf(t *testing.T) {
+	p := faultproxy.New(t, echo(t))
+	first := make(chan *faultproxy.Conn, 1)
+	p.Up(func(c *faultproxy.Conn, unit []byte) bool {
+		if string(unit) == "stop\n" {
+			c.Deaf(true)
+			first <- c
+		}
+		return true
+	})
+	a, b := dial(t, p), dial(t, p)
+	a.say("stop\n")
+	stopped := <-first
+	a.hearNothing()
+	b.say("other\n")
+	b.hear("other\n")
+	stopped.Deaf(false)
+	a.hear("stop\n")
+}
+
 func TestCut(t *testing.T) {
 	p := faultproxy.New(t, echo(t))
 	c := dial(t, p)

@@ -23,6 +23,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/internal/faultproxy"
 	"github.com/outward-dev/outward/internal/testservers"
 )
 
@@ -48,13 +49,13 @@ func TestCutWithAnswersLost(t *testing.T) {
 	tr := newTransport(t, p.url(brokerURL(t)), nil)
 	wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), messages(1))...)
 	b.drain(q)
-	p.set(func() { p.mute = true })
+	p.Mute(true)
 	var cutter sync.WaitGroup
 	cutter.Go(func() {
 		for b.depth(q) < 100 {
 			time.Sleep(time.Millisecond) // polling a queue
 		}
-		p.cut()
+		p.Cut()
 	})
 	start := time.Now()
 	msgs := messages(100)
@@ -65,7 +66,7 @@ func TestCutWithAnswersLost(t *testing.T) {
 		t.Errorf("took %v to see a connection that was reset", d)
 	}
 	cutter.Wait()
-	p.set(func() { p.mute = false })
+	p.Mute(false)
 	// With the same ids, as the relay would.
 	wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), msgs)...)
 	got := map[string]int{}
@@ -89,7 +90,8 @@ func TestStalledBroker(t *testing.T) {
 			p := newProxy(t, brokerURL(t))
 			tr := newTransport(t, p.url(brokerURL(t)), nil)
 			wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), messages(1))...)
-			p.set(func() { p.deaf, p.mute = true, true })
+			p.Deaf(true)
+			p.Mute(true)
 			msgs := messages(20)
 			for i := range msgs {
 				msgs[i].Payload = make([]byte, size)
@@ -113,7 +115,8 @@ func TestStalledBroker(t *testing.T) {
 			if unknown == 0 && size < 1000 {
 				t.Error("nothing was Unknown")
 			}
-			p.set(func() { p.deaf, p.mute = false, false })
+			p.Deaf(false)
+			p.Mute(false)
 			wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), messages(1))...)
 		})
 	}
@@ -160,7 +163,7 @@ func TestOneExchangeWithoutConfirms(t *testing.T) {
 	close(stop)
 	wg.Wait()
 	wantFault(t, long[0], engine.Unknown, codeTimeout)
-	if n := p.dials(); n != 1 {
+	if n := p.Dials(); n != 1 {
 		t.Errorf("%d connections, want 1: a slow exchange has cost the connection", n)
 	}
 	p.set(func() { p.noConfirm = nil })
@@ -253,7 +256,7 @@ func TestCloseWhileBlocked(t *testing.T) {
 			}
 		}
 	}()
-	for p.open() == 0 {
+	for p.Open() == 0 {
 		time.Sleep(time.Millisecond) // polling
 	}
 	start := time.Now()
@@ -271,10 +274,7 @@ func TestCloseWhileBlocked(t *testing.T) {
 	if f := tr.Probe(t.Context(), "amq.topic"); f == nil || f.Code != codeClosed {
 		t.Errorf("Probe after Close: %v", f)
 	}
-	p.set(func() { p.closed, p.alarm = true, false })
-	p.ln.Close()
-	p.cut()
-	p.wg.Wait()
+	p.Close()
 	goroutines(t, before)
 }
 
@@ -333,18 +333,18 @@ func TestReconnectsLeakNothing(t *testing.T) {
 		rounds = 50
 	}
 	for range rounds {
-		p.cut()
+		p.Cut()
 		publishOne()
 	}
 	goroutines(t, before)
 	deadline := time.Now().Add(5 * time.Second)
-	for p.open() > 1 {
+	for p.Open() > 1 {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections open, want 1", p.open())
+			t.Fatalf("%d connections open, want 1", p.Open())
 		}
 		time.Sleep(5 * time.Millisecond) // polling
 	}
-	if n := p.dials(); n < rounds {
+	if n := p.Dials(); n < rounds {
 		t.Errorf("%d connections were made, want at least %d", n, rounds)
 	}
 }
@@ -359,9 +359,9 @@ func TestCutsUnderLoad(t *testing.T) {
 	tr.redial = time.Millisecond
 	var n atomic.Int32
 	p.set(func() {
-		p.onPublish = func(c *proxied) {
+		p.onPublish = func(c *faultproxy.Conn) {
 			if n.Add(1)%700 == 0 {
-				c.cut()
+				c.Cut()
 			}
 		}
 	})
@@ -619,7 +619,7 @@ func TestFailedDialsAreShared(t *testing.T) {
 // A connection that dies as soon as it is there counts as one that was not made.
 func TestShortLivedConnectionsAreNotHammered(t *testing.T) {
 	p := newProxy(t, brokerURL(t))
-	p.set(func() { p.onPublish = func(c *proxied) { c.cut() } })
+	p.set(func() { p.onPublish = func(c *faultproxy.Conn) { c.Cut() } })
 	tr := newTransport(t, p.url(brokerURL(t)), nil)
 	tr.redial = time.Hour
 	for range 20 {
@@ -629,7 +629,7 @@ func TestShortLivedConnectionsAreNotHammered(t *testing.T) {
 			}
 		}
 	}
-	if n := p.dials(); n != 1 {
+	if n := p.Dials(); n != 1 {
 		t.Errorf("%d dials, want 1", n)
 	}
 }
@@ -668,7 +668,8 @@ func TestHeartbeat(t *testing.T) {
 	if f := tr.Probe(within(t, 10*time.Second), "amq.topic"); f != nil {
 		t.Fatal(f)
 	}
-	p.set(func() { p.deaf, p.mute = true, true })
+	p.Deaf(true)
+	p.Mute(true)
 	start := time.Now()
 	for _, r := range publish(t, within(t, time.Minute), tr, "amq.default/"+unique("nobody"), messages(3)) {
 		if r.Fault == nil || r.Fault.Class != engine.Unavailable && r.Fault.Class != engine.Unknown {
@@ -694,11 +695,11 @@ func TestExchangeThatHoldsUpOthersIsMovedAway(t *testing.T) {
 		wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, x, messages(1))...)
 	}
 	both()
-	p.set(func() { p.mute = true })
+	p.Mute(true)
 	wantFault(t, publish(t, within(t, 100*time.Millisecond), tr, x, messages(1))[0], engine.Unknown, codeTimeout)
-	p.set(func() { p.mute = false })
+	p.Mute(false)
 	both()
-	if n := p.open(); n != 2 {
+	if n := p.Open(); n != 2 {
 		t.Errorf("%d connections, want 2: one for the exchange that was cut, one for the others", n)
 	}
 }

@@ -113,7 +113,7 @@ func testPoisonRefusedBeforeTheSocket(t *testing.T) {
 			t.Errorf("%s: %v, want rejected (%s)", c.name, r.Fault, c.code)
 		}
 	}
-	if n := p.dials(); n != 1 {
+	if n := p.Dials(); n != 1 {
 		t.Errorf("%d connections, want 1: a poison message reached the socket", n)
 	}
 	// The routing key is the topic's, so it can be too long as well.
@@ -204,7 +204,7 @@ func testForbiddenAndMissingNextToGood(t *testing.T) {
 	if n := len(b.drain(good)); n != 2500 {
 		t.Errorf("%d messages in the good queue, want 2500", n)
 	}
-	if n := p.dials(); n != 1 {
+	if n := p.Dials(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
 }

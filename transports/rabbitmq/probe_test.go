@@ -74,7 +74,7 @@ func TestProbeStalledBroker(t *testing.T) {
 	if f := tr.Probe(within(t, 10*time.Second), "amq.topic"); f != nil {
 		t.Fatal(f)
 	}
-	p.set(func() { p.mute = true })
+	p.Mute(true)
 	start := time.Now()
 	if f := tr.Probe(within(t, 300*time.Millisecond), "amq.topic"); f == nil || f.Class != engine.Unavailable || f.Code != codeTimeout {
 		t.Errorf("%v, want unavailable (timeout)", f)
