@@ -267,8 +267,11 @@ func (r *Relay) report(c *call, n int, res Result) {
 	r.lock()
 	defer r.unlock()
 	if n < 0 || n >= len(c.items) || c.over || c.reported[n] {
-		r.log.Error("transport reported a message that it does not have, or twice",
-			"transport", c.dest.broker.info.Name, "index", n, "of", len(c.items), "after its return", c.over)
+		over := c.over
+		r.later(func() {
+			r.log.Error("transport reported a message that it does not have, or twice",
+				"transport", c.dest.broker.info.Name, "index", n, "of", len(c.items), "after its return", over)
+		})
 		return
 	}
 	c.reported[n] = true
