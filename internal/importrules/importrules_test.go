@@ -32,6 +32,7 @@ var layers = []struct{ pkg, may string }{
 	{"inbox/*/...", "engine inbox inbox/internal/... inbox/*/... transports/internal/envelope"},
 	{"dialects/internal/...", "engine inbox dialects/internal/..."},
 	{"dialects/*/...", "engine inbox dialects/internal/... dialects/*/..."},
+	{"transports/internal/transporttest", "engine internal/faultproxy internal/testservers"},
 	{"transports/internal/...", "engine transports/internal/..."},
 	{"transports/*/...", "engine transports/internal/... transports/*/..."},
 	{"telemetry/...", "engine telemetry/..."},
@@ -49,7 +50,7 @@ const forTests = "engine/... inbox conformance/... internal/testservers internal
 
 // testSupport lists the packages that are there for tests: they may import
 // testing, and nothing that ships may import them.
-var testSupport = []string{"conformance", "internal/testservers", "internal/faultproxy"}
+var testSupport = []string{"conformance", "internal/testservers", "internal/faultproxy", "transports/internal/transporttest"}
 
 // A pkg is what go list tells of a package. With -test it lists a package again
 // for its own tests, and the tests beside it, each with ForTest set, and a main
@@ -303,6 +304,7 @@ func TestCheck(t *testing.T) {
 		p("conformance/suite", "engine", "inbox"),
 		p("conformance", "conformance/suite", "testing"),
 		p("internal/testservers", "testing"),
+		p("transports/internal/transporttest", "testing", "engine", "internal/testservers"),
 	}
 	modules := `
 		# a remark
@@ -338,6 +340,8 @@ func TestCheck(t *testing.T) {
 		{"the program", p("cmd/outward", "config", "conformance/suite", "transports/x"), ""},
 		{"the program imports conformance", p("cmd/outward/verify", "conformance"), "cmd/outward/verify imports conformance"},
 		{"production imports testservers", p("cmd/outward", "internal/testservers"), "which is for tests"},
+		{"a transport imports what its tests share", p("transports/x/more", "transports/internal/transporttest"), "which is for tests"},
+		{"a test of a transport", inTest("transports/x", p("transports/x", "testing", "transports/internal/transporttest", "internal/testservers", "example.com/client")), ""},
 		{"another program imports the suite", p("internal/cmd/tool", "conformance/suite"), "internal/cmd/tool imports conformance/suite"},
 		{"a package in no layer", p("util", "engine"), "util is in no layer"},
 		{"a module that is not in the list", p("dialects/b/more", "example.com/driver"), "depends on the module example.com/driver"},

@@ -3,13 +3,10 @@ package natsjs
 import (
 	"bufio"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"io"
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +16,7 @@ import (
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/internal/faultproxy"
 	"github.com/outward-dev/outward/internal/testservers"
+	"github.com/outward-dev/outward/transports/internal/transporttest"
 )
 
 // serverURL returns the URL of a real server, or skips.
@@ -27,11 +25,66 @@ func serverURL(t testing.TB) string {
 	return testservers.URL(t, "nats")
 }
 
-// unique returns a name that no other test uses, fit for a stream and a subject.
-func unique(prefix string) string {
-	var b [6]byte
-	rand.Read(b[:])
-	return "outward-test-" + prefix + "-" + hex.EncodeToString(b[:])
+// What every transport's tests have.
+var (
+	unique        = transporttest.Unique
+	message       = transporttest.Message
+	messages      = transporttest.Messages
+	within        = transporttest.Within
+	wantFault     = transporttest.WantFault
+	wantConfirmed = transporttest.WantConfirmed
+	eventually    = transporttest.Eventually
+)
+
+func publish(t testing.TB, ctx context.Context, tr *Transport, destination string, msgs []engine.Outgoing) []engine.Result {
+	t.Helper()
+	return transporttest.Publish(t, ctx, tr, destination, msgs)
+}
+
+// harness is the way to this transport for the tests that are the same for all.
+var harness = &transporttest.Harness{
+	New: subject,
+	At: func(t *testing.T, address string, redial time.Duration) engine.Transport {
+		tr := newTransport(t, "nats://"+address, nil)
+		tr.redial = redial
+		return tr
+	},
+	Recognises: true,
+	PartIsSent: true,
+	Large:      1 << 19,
+}
+
+// subject is a transport to a stream of its own.
+func subject(t *testing.T, c transporttest.Conditions) *transporttest.Subject {
+	t.Helper()
+	srv := dialServer(t)
+	name := srv.stream("subject", nil)
+	connected := func() {
+		eventually(t, "the test is connected", srv.nc.IsConnected)
+	}
+	s := &transporttest.Subject{
+		Destination: name,
+		Depth:       func() int { connected(); return srv.depth(name) },
+		Stored:      func() map[string]int { connected(); return srv.stored(name) },
+	}
+	url := serverURL(t)
+	if !c.Direct {
+		s.Proxy, url = newProxy(t)
+		s.OnPublish = func(f func(*faultproxy.Conn)) {
+			s.Proxy.Up(func(c *faultproxy.Conn, unit []byte) bool {
+				if isPublish(unit) {
+					f(c)
+				}
+				return true
+			})
+		}
+	}
+	tr := newTransport(t, url, nil)
+	if c.Redial != 0 {
+		tr.redial = c.Redial
+	}
+	s.Transport = tr
+	return s
 }
 
 // server is a plain connection to the real server, for setting up and looking.
@@ -43,12 +96,7 @@ type server struct {
 
 func dialServer(t testing.TB) *server {
 	t.Helper()
-	return dialAt(t, serverURL(t))
-}
-
-func dialAt(t testing.TB, url string) *server {
-	t.Helper()
-	nc, err := nats.Connect(url, nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	nc, err := nats.Connect(serverURL(t), nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal("can't connect to the test server")
 	}
@@ -159,87 +207,8 @@ func newTransport(t testing.TB, url string, opts *Options) *Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := tr.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	transporttest.CloseAfter(t, tr)
 	return tr
-}
-
-// message is an ordinary message.
-func message(body string) engine.Outgoing {
-	return engine.Outgoing{
-		Message: engine.Message{
-			ID: engine.NewID(), Topic: "order.submitted", Type: "order.submitted.v1",
-			Payload: []byte(body), OccurredAt: time.Now(),
-		},
-		CreatedAt: time.Now(),
-	}
-}
-
-func messages(n int) []engine.Outgoing {
-	msgs := make([]engine.Outgoing, n)
-	for i := range msgs {
-		msgs[i] = message(`{"n":1}`)
-	}
-	return msgs
-}
-
-// publish publishes and returns the result of each message, after it has checked
-// that each was reported exactly once and none after Publish had returned.
-func publish(t testing.TB, ctx context.Context, tr *Transport, destination string, msgs []engine.Outgoing) []engine.Result {
-	t.Helper()
-	var mu sync.Mutex
-	returned := false
-	results := make([]engine.Result, len(msgs))
-	counts := make([]int, len(msgs))
-	tr.Publish(ctx, destination, msgs, func(i int, r engine.Result) {
-		mu.Lock()
-		defer mu.Unlock()
-		if returned {
-			t.Errorf("message %d was reported after Publish had returned", i)
-		}
-		counts[i]++
-		results[i] = r
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	returned = true
-	for i, n := range counts {
-		if n != 1 {
-			t.Errorf("message %d was reported %d times", i, n)
-		}
-	}
-	return results
-}
-
-// within returns a context that ends after d.
-func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// wantFault fails unless r has a fault of that class and code.
-func wantFault(t testing.TB, r engine.Result, class engine.Class, code string) {
-	t.Helper()
-	if r.Fault == nil {
-		t.Errorf("confirmed, want %v (%s)", class, code)
-	} else if r.Fault.Class != class || r.Fault.Code != code {
-		t.Errorf("%v, want %v (%s)", r.Fault, class, code)
-	}
-}
-
-func wantConfirmed(t testing.TB, rs ...engine.Result) {
-	t.Helper()
-	for i, r := range rs {
-		if r.Fault != nil {
-			t.Errorf("message %d: %v, want confirmed", i, r.Fault)
-		}
-	}
 }
 
 func wantProbe(t testing.TB, tr *Transport, destination string, class engine.Class, code string) {
@@ -251,18 +220,6 @@ func wantWell(t testing.TB, tr *Transport, destination string) {
 	t.Helper()
 	if f := tr.Probe(within(t, 10*time.Second), destination); f != nil {
 		t.Errorf("Probe of %q: %v, want none", destination, f)
-	}
-}
-
-// eventually polls what has no event.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in time: %s", what)
-		}
-		time.Sleep(2 * time.Millisecond)
 	}
 }
 

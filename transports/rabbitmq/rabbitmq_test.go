@@ -2,20 +2,81 @@ package rabbitmq
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
-	"sync"
+	"maps"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/internal/faultproxy"
 	"github.com/outward-dev/outward/internal/testservers"
+	"github.com/outward-dev/outward/transports/internal/transporttest"
 )
 
 // server is the broker that tests use. No test of this package is parallel.
 var server = "rabbitmq4"
+
+// What every transport's tests have.
+var (
+	unique        = transporttest.Unique
+	message       = transporttest.Message
+	messages      = transporttest.Messages
+	within        = transporttest.Within
+	wantFault     = transporttest.WantFault
+	wantConfirmed = transporttest.WantConfirmed
+)
+
+func publish(t testing.TB, ctx context.Context, tr *Transport, destination string, msgs []engine.Outgoing) []engine.Result {
+	t.Helper()
+	return transporttest.Publish(t, ctx, tr, destination, msgs)
+}
+
+// harness is the way to this transport for the tests that are the same for all.
+var harness = &transporttest.Harness{
+	New: func(t *testing.T, c transporttest.Conditions) *transporttest.Subject {
+		s, _ := subject(t, c)
+		return s
+	},
+	At: func(t *testing.T, address string, redial time.Duration) engine.Transport {
+		tr := newTransport(t, "amqp://"+address, nil)
+		tr.redial = redial
+		return tr
+	},
+	Large: 4 << 20,
+}
+
+// subject is a transport to a queue of its own. The proxy is nil for a direct one.
+func subject(t *testing.T, c transporttest.Conditions) (*transporttest.Subject, *proxy) {
+	t.Helper()
+	b := dialBroker(t)
+	q := b.queue("subject", nil)
+	stored := map[string]int{}
+	s := &transporttest.Subject{
+		Destination: Destination("", q),
+		Depth:       func() int { return b.depth(q) },
+		Stored: func() map[string]int {
+			for _, d := range b.drain(q) {
+				stored[d.MessageId]++
+			}
+			return maps.Clone(stored)
+		},
+	}
+	url := brokerURL(t)
+	var p *proxy
+	if !c.Direct {
+		p = newProxy(t, url)
+		url = p.url(url)
+		s.Proxy = p.Proxy
+		s.OnPublish = func(f func(*faultproxy.Conn)) { p.set(func() { p.onPublish = f }) }
+	}
+	tr := newTransport(t, url, nil)
+	if c.Redial != 0 {
+		tr.redial = c.Redial
+	}
+	s.Transport = tr
+	return s, p
+}
 
 type clause struct {
 	name string
@@ -41,13 +102,6 @@ func brokerURL(t testing.TB) string {
 	return testservers.URL(t, server)
 }
 
-// unique returns a name that no other test uses.
-func unique(prefix string) string {
-	var b [6]byte
-	rand.Read(b[:])
-	return "outward-test." + prefix + "." + hex.EncodeToString(b[:])
-}
-
 // broker is a plain connection to the real broker, for setting up and looking.
 type broker struct {
 	t    testing.TB
@@ -60,13 +114,21 @@ func dialBroker(t testing.TB) *broker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
-	return &broker{t, conn}
+	b := &broker{t, conn}
+	t.Cleanup(func() { b.conn.Close() })
+	return b
 }
 
-// do runs f on a channel of its own and fails the test on an error.
+// do runs f on a channel of its own and fails the test on an error. After the
+// broker was killed it connects again.
 func (b *broker) do(f func(ch *amqp.Channel) error) {
 	b.t.Helper()
+	if b.conn.IsClosed() {
+		var err error
+		if b.conn, err = amqp.Dial(brokerURL(b.t)); err != nil {
+			b.t.Fatal(err)
+		}
+	}
 	ch, err := b.conn.Channel()
 	if err != nil {
 		b.t.Fatal(err)
@@ -139,87 +201,8 @@ func newTransport(t testing.TB, url string, opts *Options) *Transport {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := tr.Close(ctx); err != nil {
-			t.Errorf("Close: %v", err)
-		}
-	})
+	transporttest.CloseAfter(t, tr)
 	return tr
-}
-
-// message is an ordinary message.
-func message(body string) engine.Outgoing {
-	return engine.Outgoing{
-		Message: engine.Message{
-			ID: engine.NewID(), Topic: "order.submitted", Type: "order.submitted.v1",
-			Payload: []byte(body), OccurredAt: time.Now(),
-		},
-		CreatedAt: time.Now(),
-	}
-}
-
-func messages(n int) []engine.Outgoing {
-	msgs := make([]engine.Outgoing, n)
-	for i := range msgs {
-		msgs[i] = message(`{"n":1}`)
-	}
-	return msgs
-}
-
-// publish publishes and returns the result of each message, after it has checked
-// that each was reported exactly once and none after Publish had returned.
-func publish(t testing.TB, ctx context.Context, tr *Transport, destination string, msgs []engine.Outgoing) []engine.Result {
-	t.Helper()
-	var mu sync.Mutex
-	returned := false
-	results := make([]engine.Result, len(msgs))
-	counts := make([]int, len(msgs))
-	tr.Publish(ctx, destination, msgs, func(i int, r engine.Result) {
-		mu.Lock()
-		defer mu.Unlock()
-		if returned {
-			t.Errorf("message %d was reported after Publish had returned", i)
-		}
-		counts[i]++
-		results[i] = r
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	returned = true
-	for i, n := range counts {
-		if n != 1 {
-			t.Errorf("message %d was reported %d times", i, n)
-		}
-	}
-	return results
-}
-
-// within returns a context that ends after d.
-func within(t testing.TB, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// wantFault fails unless r has a fault of that class and code.
-func wantFault(t testing.TB, r engine.Result, class engine.Class, code string) {
-	t.Helper()
-	if r.Fault == nil {
-		t.Errorf("confirmed, want %v (%s)", class, code)
-	} else if r.Fault.Class != class || r.Fault.Code != code {
-		t.Errorf("%v, want %v (%s)", r.Fault, class, code)
-	}
-}
-
-func wantConfirmed(t testing.TB, rs ...engine.Result) {
-	t.Helper()
-	for i, r := range rs {
-		if r.Fault != nil {
-			t.Errorf("message %d: %v, want confirmed", i, r.Fault)
-		}
-	}
 }
 
 func TestPublishConfirmed(t *testing.T) {
