@@ -88,7 +88,9 @@ func ExampleRender() {
 		first, _, _ := strings.Cut(f.Content, "\n")
 		fmt.Println(f.Name, first, strings.Contains(f.Content, `CREATE TABLE "public"."shop_messages"`))
 	}
-	// Output: 0001_shop_outbox.sql -- +goose Up true
+	// Output:
+	// 0001_shop_outbox.sql -- +goose Up true
+	// 0002_shop_inbox.sql -- +goose Up false
 }
 
 // anyTx stands for a transaction that must not be reached.

@@ -15,7 +15,7 @@ import (
 // if the schema's min_client is at most clientVersion, and its version at least
 // oldestSchema.
 const (
-	clientVersion = 1
+	clientVersion = 2
 	oldestSchema  = 1
 )
 
@@ -37,9 +37,13 @@ type step struct {
 //go:embed migrations/0001_outbox.sql
 var outboxSQL string
 
+//go:embed migrations/0002_inbox.sql
+var inboxSQL string
+
 // steps in their order; the first is version 1.
 var steps = []step{
 	{name: "outbox", minClient: 1, sql: outboxSQL},
+	{name: "inbox", minClient: 1, sql: inboxSQL},
 }
 
 // Migrations returns every step, rendered with the names of opts. The first one

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -78,16 +79,17 @@ func TestMigrate(t *testing.T) {
 // failed half way.
 func TestMigrateFurther(t *testing.T) {
 	each(t, func(t *testing.T, db *database) {
-		more := append(steps[:1:1], step{name: "broken", minClient: 1, sql: "CREATE TABLE {schema}.two (a int);\nCREATE TABLE {schema}.two (a int);\n"})
+		n := len(steps)
+		more := append(steps[:n:n], step{name: "broken", minClient: 1, sql: "CREATE TABLE {schema}.two (a int);\nCREATE TABLE {schema}.two (a int);\n"})
 		r, err := migrate(t.Context(), db.pool, db.opts, nil, more)
-		if err == nil || r.To != 1 || !strings.Contains(err.Error(), "step 2 (broken)") {
+		if err == nil || r.To != n || !strings.Contains(err.Error(), fmt.Sprintf("step %d (broken)", n+1)) {
 			t.Errorf("%+v %v", r, err)
 		}
-		more[1] = step{name: "two", minClient: 1, sql: "CREATE TABLE {schema}.two (a int);\n"}
-		if r, err = migrate(t.Context(), db.pool, db.opts, nil, more); err != nil || r.From != 1 || r.To != 2 {
+		more[n] = step{name: "two", minClient: 1, sql: "CREATE TABLE {schema}.two (a int);\n"}
+		if r, err = migrate(t.Context(), db.pool, db.opts, nil, more); err != nil || r.From != n || r.To != n+1 {
 			t.Errorf("%+v %v", r, err)
 		}
-		if got := one[int](db, `SELECT version FROM {schema_}`); got != 2 {
+		if got := one[int](db, `SELECT version FROM {schema_}`); got != n+1 {
 			t.Errorf("version %d", got)
 		}
 		// Today's program on tomorrow's schema.
@@ -241,7 +243,7 @@ func TestCheck(t *testing.T) {
 		with(`DELETE FROM {lanes} WHERE lane = 7`, `INSERT INTO {lanes} (lane) VALUES (7)`, "lanes", engine.Fatal)
 		with(`ALTER TABLE {messages} SET (autovacuum_enabled = false)`, `ALTER TABLE {messages} RESET (autovacuum_enabled)`, "autovacuum_table", engine.Warning)
 		with(`UPDATE {schema_} SET min_client = 99`, `UPDATE {schema_} SET min_client = 1`, "schema_version", engine.Fatal)
-		with(`UPDATE {schema_} SET version = 0`, `UPDATE {schema_} SET version = 1`, "schema_version", engine.Fatal)
+		with(`UPDATE {schema_} SET version = 0`, fmt.Sprintf(`UPDATE {schema_} SET version = %d`, clientVersion), "schema_version", engine.Fatal)
 		with(`UPDATE {schema_} SET archive = 'metadata'`, `UPDATE {schema_} SET archive = 'full'`, "retention", engine.Fatal)
 		with(`DROP INDEX {schema}."{p}messages_ready"`, `CREATE INDEX "{p}messages_ready" ON {messages} (lane, seq NULLS FIRST) WHERE state = 0`, "index", engine.Warning)
 		if got := s.Check(t.Context()); len(got) != 0 {

@@ -19,6 +19,9 @@ type Options struct {
 	Schema string
 	// Prefix of the tables' names. Default "outbox_".
 	Prefix string
+	// InboxPrefix is that of the inbox's table, which Migrate makes as well. Default
+	// "inbox_". Several outboxes of one schema may share one.
+	InboxPrefix string
 
 	// Retention is how long settled messages are kept. It is one value per table and
 	// stands in the database: Migrate writes it, and a Store that was told another
@@ -93,6 +96,7 @@ const lanes = 64
 const (
 	defaultSchema = "public"
 	defaultPrefix = "outbox_"
+	defaultInbox  = "inbox_"
 	// PostgreSQL cuts longer identifiers silently. The longest name made of a prefix
 	// is an index's; the longest of all is the channel's, schema and table.
 	maxPrefix  = 32
@@ -116,6 +120,10 @@ func (o *Options) names() (names, error) {
 	if o != nil && o.Prefix != "" {
 		n.prefix = o.Prefix
 	}
+	inbox := defaultInbox
+	if o != nil && o.InboxPrefix != "" {
+		inbox = o.InboxPrefix
+	}
 	var faults []error
 	if !namePattern.MatchString(n.schema) {
 		faults = append(faults, fmt.Errorf("schema %q: letters, digits and underscores only, not beginning with a digit", n.schema))
@@ -126,13 +134,20 @@ func (o *Options) names() (names, error) {
 	if len(n.prefix) > maxPrefix {
 		faults = append(faults, fmt.Errorf("prefix %q is %d characters long; %d is the limit", n.prefix, len(n.prefix), maxPrefix))
 	}
+	if !namePattern.MatchString(inbox) || len(inbox) > maxPrefix {
+		faults = append(faults, fmt.Errorf("inbox prefix %q: letters, digits and underscores only, not beginning with a digit, at most %d of them", inbox, maxPrefix))
+	}
+	if n.prefix == inbox {
+		faults = append(faults, fmt.Errorf("prefix and inbox prefix are both %q: their tables would have the same names", inbox))
+	}
 	if len(n.channel()) > maxChannel {
 		faults = append(faults, fmt.Errorf("schema and prefix together are too long: %q has more than %d characters", n.channel(), maxChannel))
 	}
 	if err := errors.Join(faults...); err != nil {
 		return names{}, err
 	}
-	pairs := []string{"{schema}", quote(n.schema), "{p}", n.prefix, "{channel}", n.channel()}
+	pairs := []string{"{schema}", quote(n.schema), "{p}", n.prefix, "{channel}", n.channel(),
+		"{ip}", inbox, "{inbox}", quote(n.schema) + "." + quote(inbox+"messages")}
 	for _, table := range []string{"messages", "archive", "lanes", "blocks", "pauses", "schema_", "audit", "all"} {
 		real := strings.TrimSuffix(table, "_")
 		pairs = append(pairs, "{"+table+"}", quote(n.schema)+"."+quote(n.prefix+real))

@@ -34,19 +34,40 @@ type Tx struct {
 // engine.ErrCommitUnknown, and only looking can tell. After a commit that enqueued
 // something Options.Wake is called.
 func (w *Writer) InTx(ctx context.Context, db *sql.DB, fn func(tx *Tx) error) error {
-	var ids []engine.ID
-	var source *identSource
-	err := retried(ctx, func() error {
-		source = &identSource{ids: ids}
-		err := inTxOnce(ctx, db, w.lockSQL, func(tx *sql.Tx) error { return fn(&Tx{Tx: tx, source: source}) })
-		ids = source.ids
+	wrote := false
+	err := inTx(ctx, db, w.lockSQL, func(tx *Tx) error {
+		err := fn(tx)
+		wrote = tx.source.wrote
 		return err
 	})
-	if err == nil && source.wrote {
+	if err == nil && wrote {
 		w.Wake()
 	}
 	return err
 }
+
+// inTx runs fn in a transaction that begins with the write lock, again while the
+// database is busy, with the same ids.
+func inTx(ctx context.Context, db *sql.DB, lock string, fn func(tx *Tx) error) error {
+	var ids []engine.ID
+	var own *callersError
+	err := retried(ctx, func() error {
+		source := &identSource{ids: ids}
+		err := inTxOnce(ctx, db, lock, func(tx *sql.Tx) error { return fn(&Tx{Tx: tx, source: source}) })
+		ids = source.ids
+		return err
+	})
+	if errors.As(err, &own) {
+		return own.err
+	}
+	return err
+}
+
+// A callersError is fn's. It is no reason to try again, not even if it says that
+// something is busy: with the write lock in hand that is something else.
+type callersError struct{ err error }
+
+func (e *callersError) Error() string { return e.err.Error() }
 
 // inTxOnce runs fn in one transaction that begins with the write lock.
 func inTxOnce(ctx context.Context, db *sql.DB, lock string, fn func(tx *sql.Tx) error) error {
@@ -59,7 +80,7 @@ func inTxOnce(ctx context.Context, db *sql.DB, lock string, fn func(tx *sql.Tx) 
 		return fmt.Errorf("sqlite: begin: %w", err)
 	}
 	if err := fn(tx); err != nil {
-		return err
+		return &callersError{err}
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("sqlite: commit not sent: %w", err)

@@ -17,6 +17,9 @@ import (
 type Options struct {
 	// Prefix of the tables' names. Default "outbox_".
 	Prefix string
+	// InboxPrefix is that of the inbox's table, which Migrate makes as well. Default
+	// "inbox_". Several outboxes of one file may share one.
+	InboxPrefix string
 
 	// Retention is how long settled messages are kept. It is one value per table and
 	// stands in the database: Migrate writes it, and a Store that was told another
@@ -78,8 +81,9 @@ func (r Retention) String() string {
 const lanes = 64
 
 const (
-	defaultPrefix = "outbox_"
-	maxPrefix     = 32
+	defaultPrefix      = "outbox_"
+	defaultInboxPrefix = "inbox_"
+	maxPrefix          = 32
 )
 
 var namePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
@@ -96,10 +100,18 @@ func (o *Options) names() (names, error) {
 	if o != nil && o.Prefix != "" {
 		n.prefix = o.Prefix
 	}
-	if err := checkPrefix("prefix", n.prefix); err != nil {
+	inbox := defaultInboxPrefix
+	if o != nil && o.InboxPrefix != "" {
+		inbox = o.InboxPrefix
+	}
+	err := errors.Join(checkPrefix("prefix", n.prefix), checkPrefix("inbox prefix", inbox))
+	if strings.EqualFold(n.prefix, inbox) {
+		err = errors.Join(err, fmt.Errorf("prefix and inbox prefix are both %q: their tables would have the same names", inbox))
+	}
+	if err != nil {
 		return names{}, err
 	}
-	pairs := []string{"{p}", n.prefix, "{now}", nowSQL, "{hash}", hashSQL()}
+	pairs := []string{"{p}", n.prefix, "{ip}", inbox, "{inbox}", quote(inbox + "messages"), "{now}", nowSQL, "{hash}", hashSQL()}
 	for _, table := range []string{"messages", "archive", "lanes", "blocks", "pauses", "schema_", "audit", "all"} {
 		real := strings.TrimSuffix(table, "_")
 		pairs = append(pairs, "{"+table+"}", quote(n.prefix+real))
