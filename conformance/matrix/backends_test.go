@@ -9,7 +9,7 @@ import (
 )
 
 // A dialect joins the matrix by one line here and a file of its own.
-var dialects = []dialect{postgresDialect}
+var dialects = []dialect{postgresDialect, sqliteDialect}
 
 // A transport joins the matrix by one line here and a file of its own.
 var transports = []transport{rabbitmqTransport, natsjsTransport}
@@ -18,6 +18,7 @@ var transports = []transport{rabbitmqTransport, natsjsTransport}
 type dialect struct {
 	name    string
 	servers []string // by the names of scripts/services
+	less    int      // so many times fewer messages where a race detector slows the database itself down; 0: 1
 	// create makes an empty outbox on a server, which goes when the test ends, and
 	// says how to reach it.
 	create func(t *testing.T, server string) (address string)

@@ -55,12 +55,13 @@ func (p *pair) produce(c *committed) {
 		}
 		c.add(ids, msgs)
 	}
+	less := max(p.dialect.less, 1)
 	var producers sync.WaitGroup
 	for k := range keys {
 		producers.Go(func() {
-			for n := 0; n < perKey; {
+			for n := 0; n < perKey/less; {
 				var msgs []engine.Message
-				for range min(1+rand.IntN(20), perKey-n) {
+				for range min(1+rand.IntN(20), perKey/less-n) {
 					msgs = append(msgs, engine.Message{Topic: topicOne, Type: kind, Key: fmt.Sprint("key-", k), Payload: []byte(strconv.Itoa(n))})
 					n++
 				}
@@ -70,7 +71,7 @@ func (p *pair) produce(c *committed) {
 	}
 	for k := range 4 {
 		producers.Go(func() {
-			for n := 0; n < keyless/4; n += 50 {
+			for n := 0; n < keyless/4/less; n += 50 {
 				msgs := make([]engine.Message, 50)
 				for i := range msgs {
 					msgs[i] = engine.Message{Topic: topicOne, Type: kind, Payload: fmt.Appendf(nil, "keyless %d %d", k, n+i)}
