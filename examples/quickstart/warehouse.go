@@ -11,12 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/outward-dev/outward/dialects/sqlite"
+	"github.com/outward-dev/outward/inbox"
 )
 
 // A warehouse ships what was ordered, and keeps what it shipped in a SQLite file of
 // its own, with its inbox.
 type warehouse struct {
 	db    *sql.DB
+	inbox *sqlite.Inbox
 	plant faults
 
 	consuming jetstream.ConsumeContext
@@ -32,13 +34,23 @@ func openWarehouse(ctx context.Context, path string, plant faults) (*warehouse, 
 		return nil, err
 	}
 	w := &warehouse{db: db, plant: plant, handled: make(chan uint64, 1000)}
-	// Nothing in the table keeps an order from being shipped twice: that is what the
-	// inbox is for.
-	if _, err := db.ExecContext(ctx, `CREATE TABLE shipments (order_number INTEGER NOT NULL, customer TEXT NOT NULL, cents INTEGER NOT NULL);
-		CREATE TABLE inbox (id TEXT PRIMARY KEY)`); err != nil {
+	if err := w.setUp(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("warehouse: %w", err), db.Close())
 	}
 	return w, nil
+}
+
+func (w *warehouse) setUp(ctx context.Context) (err error) {
+	// Nothing in the table keeps an order from being shipped twice: that is what the
+	// inbox is for.
+	if _, err := w.db.ExecContext(ctx, `CREATE TABLE shipments (order_number INTEGER NOT NULL, customer TEXT NOT NULL, cents INTEGER NOT NULL)`); err != nil {
+		return err
+	}
+	if _, err := sqlite.Migrate(ctx, w.db, nil, nil); err != nil { // it makes the inbox's table too
+		return err
+	}
+	w.inbox, err = sqlite.NewInbox(nil)
+	return err
 }
 
 func (w *warehouse) close() error { return w.db.Close() }
@@ -74,14 +86,20 @@ func (w *warehouse) handle(ctx context.Context, m jetstream.Msg, say func(string
 	if err := json.Unmarshal(m.Data(), &o); err != nil {
 		return err
 	}
-	fresh, err := w.once(ctx, id, func(tx *sql.Tx) error {
+	key := inbox.Key{Consumer: "shipping", Message: id}
+	if w.plant.skipInbox {
+		key.Message = fmt.Sprint(id, meta.Sequence.Stream) // a test's fault: every delivery is new
+	}
+	// This is the whole of it: the inbox and the effect in one transaction, and the
+	// acknowledgement after its commit.
+	outcome, err := w.inbox.Process(ctx, w.db, key, func(ctx context.Context, tx *sqlite.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO shipments VALUES (?, ?, ?)`, o.Number, o.Customer, o.Cents)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	if !fresh {
+	if outcome == inbox.Repeat {
 		w.mu.Lock()
 		w.repeats = append(w.repeats, id)
 		w.mu.Unlock()
@@ -92,30 +110,6 @@ func (w *warehouse) handle(ctx context.Context, m jetstream.Msg, say func(string
 	}
 	w.handled <- meta.Sequence.Stream
 	return nil
-}
-
-// once runs effect in the transaction in which the inbox takes note of the message.
-func (w *warehouse) once(ctx context.Context, id string, effect func(tx *sql.Tx) error) (fresh bool, err error) {
-	tx, err := w.db.BeginTx(ctx, nil)
-	if err != nil {
-		return false, err
-	}
-	defer tx.Rollback() //nolint:errcheck // after a commit there is nothing to roll back
-	res, err := tx.ExecContext(ctx, `INSERT INTO inbox VALUES (?) ON CONFLICT DO NOTHING`, id)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
-	if err != nil {
-		return false, err
-	}
-	if n == 0 && !w.plant.skipInbox {
-		return false, nil
-	}
-	if err := effect(tx); err != nil {
-		return false, err
-	}
-	return true, tx.Commit()
 }
 
 // catchUp waits until everything that the stream has was handled.
