@@ -143,7 +143,7 @@ func TestValuesInEffect(t *testing.T) {
 	}
 	r := c.Relay("orders")
 	table := r.table.(*postgresTable)
-	if table.connections != 7 || table.options.Schema != "shop" || table.options.Prefix != "ob_" ||
+	if table.connections != 7 || table.options.Schema != "shop" || table.options.Prefix != "ob_" || table.options.InboxPrefix != "ib_" ||
 		table.options.Retention.Published != 24*time.Hour || !table.options.Retention.Metadata || table.options.Retention.Discarded != 2160*time.Hour {
 		t.Errorf("store: %+v", table.options)
 	}

@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"regexp"
+	"strings"
 
 	"github.com/outward-dev/outward/engine"
 )
@@ -24,6 +25,20 @@ var dialectsToCome = []string{"mysql", "mariadb", "sqlserver"}
 var identifierPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 const identifierWords = "a name of letters, digits and \"_\" that doesn't begin with a digit"
+
+// blame is the first of some keys that the file has: where to report what is wrong
+// with several.
+func blame(m *mapping, keys ...string) string {
+	for _, key := range keys {
+		if m.has(key) {
+			return key
+		}
+	}
+	return keys[0]
+}
+
+// oneLine is an error of several lines as a fault has it.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
 func dialectOf(name string) *dialect {
 	for i := range dialects {

@@ -94,7 +94,7 @@ func tryNATS(url string, o *natsjs.Options) error {
 	}
 	t, err := natsjs.New(url, o)
 	if err != nil {
-		return plainError(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "natsjs: "), "\n", "; "))
+		return plainError(oneLine(strings.TrimPrefix(err.Error(), "natsjs: ")))
 	}
 	return t.Close(context.Background())
 }

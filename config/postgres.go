@@ -38,20 +38,18 @@ func readPostgres(m *mapping) table {
 	}
 	t.options.Schema = m.pattern("schema", "public", identifierPattern, identifierWords)
 	t.options.Prefix = m.pattern("prefix", "outbox_", identifierPattern, identifierWords)
+	t.options.InboxPrefix = m.pattern("inbox_prefix", "inbox_", identifierPattern, identifierWords)
 	t.connections = m.number("connections", 4, 2, 1000)
 	t.options.Retention = (*postgres.Retention)(readRetention(m, retention(postgres.DefaultRetention)))
 	if len(m.r.faults) > faults {
 		return nil
 	}
 	if _, err := postgres.Migrations(&t.options); err != nil {
-		key := "prefix"
-		if !m.has(key) {
-			key = "schema"
+		key := blame(m, "prefix", "inbox_prefix", "schema")
+		if m.at("prefix").expanded || m.at("inbox_prefix").expanded || m.at("schema").expanded {
+			err = errors.New("schema, prefix and inbox_prefix can't be used as names in PostgreSQL; they may be too long, or the same")
 		}
-		if m.at("prefix").expanded || m.at("schema").expanded {
-			err = errors.New("schema and prefix can't be used as names in PostgreSQL; they may be too long")
-		}
-		m.fault(key, "%s", strings.TrimPrefix(err.Error(), "postgres: migrate: "))
+		m.fault(key, "%s", oneLine(strings.TrimPrefix(err.Error(), "postgres: migrate: ")))
 		return nil
 	}
 	return t

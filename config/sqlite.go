@@ -40,16 +40,18 @@ func readSQLite(m *mapping) table {
 		t.path = m.r.from.at(path)
 	}
 	t.options.Prefix = m.pattern("prefix", "outbox_", identifierPattern, identifierWords)
+	t.options.InboxPrefix = m.pattern("inbox_prefix", "inbox_", identifierPattern, identifierWords)
 	t.connections = m.number("connections", 4, 1, 1000)
 	t.options.Retention = (*sqlite.Retention)(readRetention(m, retention(sqlite.DefaultRetention)))
 	if len(m.r.faults) > faults {
 		return nil
 	}
 	if _, err := sqlite.Migrations(&t.options); err != nil {
-		if m.at("prefix").expanded {
-			err = errors.New("prefix can't be used for names in SQLite; it may be too long")
+		key := blame(m, "prefix", "inbox_prefix")
+		if m.at("prefix").expanded || m.at("inbox_prefix").expanded {
+			err = errors.New("prefix and inbox_prefix can't be used for names in SQLite; they may be too long, or the same")
 		}
-		m.fault("prefix", "%s", strings.TrimPrefix(err.Error(), "sqlite: migrate: "))
+		m.fault(key, "%s", oneLine(strings.TrimPrefix(err.Error(), "sqlite: migrate: ")))
 		return nil
 	}
 	return t

@@ -43,6 +43,8 @@ func TestSQLiteFaults(t *testing.T) {
 		`url: "file:x", schema: public`:       "4:53: relays[0].store.schema: unknown key",
 		`url: "file:x", prefix: 1x`:           "4:53: relays[0].store.prefix: \"1x\" is not a name of letters",
 		`url: "file:x", prefix: sqlite_x_`:    "4:53: relays[0].store.prefix: prefix \"sqlite_x_\": SQLite keeps names",
+		`url: "file:x", prefix: inbox_`:       "4:53: relays[0].store.prefix: prefix and inbox prefix are both",
+		`url: "file:x", inbox_prefix: a-b`:    "4:59: relays[0].store.inbox_prefix: \"a-b\" is not a name of letters",
 		`url: "file:x", connections: 0`:       "4:58: relays[0].store.connections: it must be at least 1",
 		`url: "file:x", retention: 1`:         "4:56: relays[0].store.retention: \"1\" has no unit",
 		`url: "file:x", discard_retention: 0`: "4:64: relays[0].store.discard_retention: it must be at least 1m",
@@ -79,7 +81,7 @@ func TestSQLiteInEffect(t *testing.T) {
 	}
 	table := c.Relay("embedded").table.(*sqliteTable)
 	keep := sqlite.Retention{Published: 24 * time.Hour, Metadata: true, Discarded: 2160 * time.Hour}
-	if table.path != "/var/lib/app/orders of 7.db" || table.options.Prefix != "ob_" || table.connections != 2 || *table.options.Retention != keep {
+	if table.path != "/var/lib/app/orders of 7.db" || table.options.Prefix != "ob_" || table.options.InboxPrefix != "ib_" || table.connections != 2 || *table.options.Retention != keep {
 		t.Errorf("%+v", table)
 	}
 }
