@@ -46,13 +46,13 @@ SELECT l.lane, l.handed <> '[]' FROM {lanes} l
 // goes again with half the company at most, and only one that was alone already
 // counts a crash. MATERIALIZED, so that the rows are found by their numbers and not
 // by a walk over all that are ready.
-const suspectSQL = `
+var suspectSQL = `
 WITH h AS MATERIALIZED (
   SELECT l.handed_total AS total, json_extract(j.value, '$[0]') AS seq, json_extract(j.value, '$[1]') AS stamp
     FROM {lanes} l CROSS JOIN json_each(l.handed) j WHERE l.lane IN (SELECT o.value FROM json_each(?1) o))
 UPDATE {messages} AS m
    SET crashes = m.crashes + CASE WHEN m.company = 1 THEN 1 ELSE 0 END, company = max(h.total / 2, 1), stamp = m.stamp + 1
-  FROM h WHERE m.seq = h.seq AND m.state = 0 AND m.stamp = h.stamp`
+  FROM h WHERE m.seq = h.seq AND ` + ready("m.") + ` AND m.stamp = h.stamp`
 
 // readSQL reads ready rows of so many lanes in the order of their numbers. Each part
 // of the UNION is an ordered walk over one lane's range of the partial index, and
@@ -82,9 +82,9 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, '
        EXISTS (SELECT 1 FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq),
        coalesce(length(m.payload), length(m.payload_text), 0)
   FROM (` + strings.Join(parts, "\n        UNION ALL ") + `
-         ORDER BY seq LIMIT ?1) a
-  CROSS JOIN {messages} m ON m.seq = a.seq
- ORDER BY a.seq`
+         ORDER BY seq LIMIT ?1) n
+  CROSS JOIN {messages} m ON m.seq = n.seq
+ ORDER BY n.seq`
 }
 
 // bodySQL reads what aheadSQL left out, of the rows that go.
@@ -92,16 +92,21 @@ var bodySQL = `
 SELECT m.seq, m.message_id, m.headers, m.payload IS NOT NULL, CAST(m.payload AS BLOB), m.payload_text, ` + whole("m.occurred_at") + `
   FROM {messages} m WHERE m.seq IN (SELECT j.value FROM json_each(?1) j)`
 
+// ready says of rows that are found by their numbers that they are ready. With the
+// plain condition SQLite walks the index of all that are ready instead, where its
+// statistics are of a moment at which there were none.
+func ready(alias string) string { return "+" + alias + "state = 0" }
+
 // parkSQL puts aside rows that are not due yet. They hold nothing back.
-const parkSQL = `UPDATE {messages} SET state = 1 WHERE state = 0 AND seq IN (SELECT j.value FROM json_each(?1) j)`
+var parkSQL = `UPDATE {messages} SET state = 1 WHERE ` + ready("") + ` AND seq IN (SELECT j.value FROM json_each(?1) j)`
 
 // pauseSQL puts aside rows of a paused topic until the pause ends. Those with a key
 // get an entry from enterSQL: their key's next message may be of another topic and
 // must not overtake them, which is also why the topic can't be left out when
 // reading.
-const pauseSQL = `
+var pauseSQL = `
 UPDATE {messages} SET state = 1, available_at = ?2, paused_for = ?3, stamp = stamp + 1
- WHERE state = 0 AND seq IN (SELECT j.value FROM json_each(?1) j)`
+ WHERE ` + ready("") + ` AND seq IN (SELECT j.value FROM json_each(?1) j)`
 
 // enterSQL enters rows among those that hold back their key.
 const enterSQL = `

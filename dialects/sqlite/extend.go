@@ -23,7 +23,7 @@ UPDATE {messages} SET available_at = {now} + ?3
  WHERE state = 1 AND lease_token = ?1 AND seq IN (SELECT j.value FROM json_each(?2) j) RETURNING seq`
 
 // statesSQL finds those rows that are ready.
-const statesSQL = `SELECT m.seq FROM {messages} m WHERE m.state = 0 AND m.seq IN (SELECT j.value FROM json_each(?1) j)`
+var statesSQL = `SELECT m.seq FROM {messages} m WHERE ` + ready("m.") + ` AND m.seq IN (SELECT j.value FROM json_each(?1) j)`
 
 // Extend implements [engine.Store].
 func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Duration) (lost []engine.Receipt, err error) {

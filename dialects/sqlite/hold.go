@@ -3,7 +3,7 @@ package sqlite
 import "github.com/outward-dev/outward/dialects/internal/reading"
 
 // holdSQL moves blocked rows out of the ready set.
-const holdSQL = `UPDATE {messages} SET state = 2 WHERE state = 0 AND seq IN (SELECT j.value FROM json_each(?1) j)`
+var holdSQL = `UPDATE {messages} SET state = 2 WHERE ` + ready("") + ` AND seq IN (SELECT j.value FROM json_each(?1) j)`
 
 // leaveSQL drops the entries of rows that are held behind a smaller one.
 const leaveSQL = `DELETE FROM {blocks} WHERE seq > 0 AND seq IN (SELECT j.value FROM json_each(?1) j)`

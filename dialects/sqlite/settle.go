@@ -236,8 +236,8 @@ func (st *settling) rest(t *tx, b *budget) error {
 			kind = settleDetach
 		}
 		bySeq[r.Seq] = one
-		v = append(v, []any{r.Seq, r.Token.String(), flag(st.owners.standing(r)), reading.StampOf(r), kind, microseconds(one.After),
-			flag(one.Charge), one.PausedFor, text, class})
+		v = append(v, []any{r.Seq, r.Token.String(), bit(st.owners.standing(r)), reading.StampOf(r), kind, microseconds(one.After),
+			bit(one.Charge), one.PausedFor, text, class})
 	}
 	if len(v) == 0 {
 		return nil
@@ -267,7 +267,7 @@ func (st *settling) rest(t *tx, b *budget) error {
 	return s.unblock(t, passed, b)
 }
 
-func flag(b bool) int {
+func bit(b bool) int {
 	if b {
 		return 1
 	}
