@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // ack is a stream's answer to a publish.
@@ -37,7 +38,7 @@ func readAck(subject, expected string, data []byte) (engine.Result, bool) {
 	case expected != "" && a.Stream != expected:
 		// The server refuses it on our word (10060), so whoever says this is no server
 		// that does.
-		return engine.Result{Fault: faultf(engine.DestinationFailed, codeWrongStream,
+		return engine.Result{Fault: faults.Newf(engine.DestinationFailed, codeWrongStream,
 			"natsjs: subject %q: acknowledged by the stream %.80q; %q is expected", subject, a.Stream, expected)}, true
 	}
 	word := "stream " + a.Stream + " seq " + strconv.FormatUint(a.Seq, 10)

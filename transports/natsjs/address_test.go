@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/outward-dev/outward/transports/internal/address"
 )
 
 func TestAddresses(t *testing.T) {
@@ -21,18 +23,15 @@ func TestAddresses(t *testing.T) {
 		"nats://[::1]:5":                     "[::1]:5    false",
 		"nats://a, nats://u:p@b:2,tls://t@c": "a:4222    false b:2 u p  false c:4222   t true",
 	} {
-		list, err := parseAddresses(raw)
+		list, err := parseURLs(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
 		var got []string
 		for _, a := range list {
-			var user, password, token string
-			if a.login != nil {
-				user, password, token = a.login()
-			}
-			got = append(got, fmt.Sprintf("%s %s %s %s %v", a.hostPort(), user, password, token, a.tls))
+			user, password, token := a.login()
+			got = append(got, fmt.Sprintf("%s %s %s %s %v", a.HostPort(), user, password, token, a.tls))
 		}
 		if s := strings.Join(got, " "); s != want {
 			t.Errorf("%s: %s, want %s", raw, s, want)
@@ -50,32 +49,32 @@ func TestBadURLTellsNoSecret(t *testing.T) {
 		"ws://u:S3CRET@h/":                errScheme,
 		"u:S3CRET@h:4222":                 errScheme,
 		"nats:/u:S3CRET@h":                errScheme,
-		"nats://u:S3,CRET@h":              errPort, // the first part is u, port S3
+		"nats://u:S3,CRET@h":              address.ErrPort, // the first part is u, port S3
 		"nats://h,u:S3CRET@h":             errScheme,
-		"nats://u:S3CRET%@h/":             errPercent,
-		"nats://u:S3CRET%zz@h/":           errPercent,
-		"nats://S3CRET%zz@h/":             errPercent,
-		"nats://u:S3#CRET@h/":             errEncode,
-		"nats://u:S3?CRET@h/":             errEncode,
-		"nats://u:S3/CRET@h/":             errEncode,
-		"nats://u:S3@CRET@h/":             errEncode,
-		"nats://u:S3:CRET@h/":             errEncode,
-		"nats://u:S3 CRET@h/":             errChars,
-		"nats://u:S3\nCRET@h/":            errChars,
-		"nats://u:S3CRET@/":               errHost,
-		"nats://u:S3CRET@:4222/":          errHost,
-		"nats://u:S3CRET@[::1/":           errHost,
-		"nats://u:S3CRET@[S3CRET]/":       errHost,
-		"nats://u:S3CRET@S3%CRET/":        errHost,
-		"nats://u:S3CRET@S3\"CRET/":       errHost,
-		"nats://u:S3CRET@h:S3CRET/":       errPort,
-		"nats://u:S3CRET@h:0/":            errPort,
-		"nats://u:S3CRET@h:70000/":        errPort,
-		"nats://u:S3CRET@h:/":             errPort,
+		"nats://u:S3CRET%@h/":             address.ErrPercent,
+		"nats://u:S3CRET%zz@h/":           address.ErrPercent,
+		"nats://S3CRET%zz@h/":             address.ErrPercent,
+		"nats://u:S3#CRET@h/":             address.ErrEncode,
+		"nats://u:S3?CRET@h/":             address.ErrEncode,
+		"nats://u:S3/CRET@h/":             address.ErrEncode,
+		"nats://u:S3@CRET@h/":             address.ErrEncode,
+		"nats://u:S3:CRET@h/":             address.ErrEncode,
+		"nats://u:S3 CRET@h/":             address.ErrChars,
+		"nats://u:S3\nCRET@h/":            address.ErrChars,
+		"nats://u:S3CRET@/":               address.ErrHost,
+		"nats://u:S3CRET@:4222/":          address.ErrHost,
+		"nats://u:S3CRET@[::1/":           address.ErrHost,
+		"nats://u:S3CRET@[S3CRET]/":       address.ErrHost,
+		"nats://u:S3CRET@S3%CRET/":        address.ErrHost,
+		"nats://u:S3CRET@S3\"CRET/":       address.ErrHost,
+		"nats://u:S3CRET@h:S3CRET/":       address.ErrPort,
+		"nats://u:S3CRET@h:0/":            address.ErrPort,
+		"nats://u:S3CRET@h:70000/":        address.ErrPort,
+		"nats://u:S3CRET@h:/":             address.ErrPort,
 		"nats://h/?password=S3CRET":       errPath,
 		"nats://h/S3CRET":                 errPath,
 		strings.Repeat("nats://h,", 101):  errTooMany,
-		"nats://h,nats://u:S3CRET%zz@h2/": errPercent,
+		"nats://h,nats://u:S3CRET%zz@h2/": address.ErrPercent,
 	} {
 		_, err := New(raw, nil)
 		if !errors.Is(err, want) {
@@ -125,9 +124,9 @@ func FuzzAddress(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		list, err := parseAddresses(raw)
+		list, err := parseURLs(raw)
 		if err != nil {
-			for _, fixed := range []error{errScheme, errChars, errEncode, errPercent, errHost, errPort, errPath, errTooMany} {
+			for _, fixed := range []error{errScheme, address.ErrChars, address.ErrEncode, address.ErrPercent, address.ErrHost, address.ErrPort, errPath, errTooMany} {
 				if err == fixed { //nolint:errorlint // that it is the very text is the point
 					return
 				}
@@ -136,8 +135,8 @@ func FuzzAddress(f *testing.F) {
 			return
 		}
 		for _, a := range list {
-			if a.host == "" || a.port == "" || bytes.ContainsAny([]byte(a.hostPort()), " @/?#%,") {
-				t.Errorf("%q: %q", raw, a.hostPort())
+			if a.Host == "" || a.Port == "" || bytes.ContainsAny([]byte(a.HostPort()), " @/?#%,") {
+				t.Errorf("%q: %q", raw, a.HostPort())
 			}
 		}
 	})

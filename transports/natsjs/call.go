@@ -7,11 +7,8 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/wire"
 )
-
-// grace is how long a call that ran out of time waits for proof that nothing of
-// its messages is on its way, before it cuts the connection.
-const grace = 500 * time.Millisecond
 
 // A call is one call of Publish: messages for one subject.
 type call struct {
@@ -112,29 +109,6 @@ func (c *call) troubled() bool {
 	}
 }
 
-// guard cuts the connection when ctx has ended and a write still hangs: nothing
-// else can end a write.
-func (c *call) guard(ctx context.Context, sent <-chan struct{}) {
-	select {
-	case <-sent:
-		return
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	for {
-		select {
-		case <-sent:
-			return
-		case <-timer.C:
-			if s := c.writing.Load(); s != nil {
-				s.kill(codeTimeout)
-			}
-			timer.Reset(grace)
-		}
-	}
-}
-
 // wait returns when every message that was sent has been answered, or waiting is
 // over: ctx has ended, or the server said no and those it did not mean have had
 // the time to be answered.
@@ -148,7 +122,7 @@ func (c *call) wait(ctx context.Context) {
 			return
 		}
 		if denied && late == nil {
-			timer := time.NewTimer(grace)
+			timer := time.NewTimer(wire.Grace)
 			defer timer.Stop()
 			late = timer.C
 		}
@@ -179,7 +153,7 @@ func (c *call) abandon(report func(e *entry) engine.Result) {
 			continue
 		}
 		asked[e.s] = true
-		if !e.s.drained(grace) {
+		if !e.s.drained() {
 			e.s.kill(codeTimeout)
 			<-e.s.dead
 		}

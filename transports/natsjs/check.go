@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // Check implements [engine.Checker]: the servers can be reached and have JetStream,
 // and the streams of Options.Destinations, and of the subjects that were published
 // to, keep what they acknowledge.
 func (t *Transport) Check(ctx context.Context) []engine.Finding {
-	if !t.enter() {
-		return []engine.Finding{{Level: engine.Fatal, Code: codeClosed, Text: errClosed().Err.Error(), Fix: "build a new transport"}}
+	if !t.life.Enter() {
+		return []engine.Finding{{Level: engine.Fatal, Code: codeClosed, Text: faults.NewClosed("natsjs").Err.Error(), Fix: "build a new transport"}}
 	}
-	defer t.calls.Done()
-	s, f := t.line.session(ctx)
+	defer t.life.Leave()
+	s, f := t.line.Session(ctx)
 	if f != nil {
 		return []engine.Finding{{Level: engine.Retry, Code: f.Code, Text: f.Err.Error(), Fix: fixes[f.Code]}}
 	}
@@ -84,7 +85,7 @@ func (c *checkup) find(level engine.Level, code, text, fix string) {
 func (c *checkup) server() {
 	version := c.s.nc.ConnectedServerVersion()
 	if major, minor := versionOf(version); major < 2 || major == 2 && minor < 10 {
-		c.find(engine.Warning, "version", fmt.Sprintf("the server at %s is %.40q; Outward is tested with 2.15", c.s.addr.hostPort(), version), "use 2.10 or newer")
+		c.find(engine.Warning, "version", fmt.Sprintf("the server at %s is %.40q; Outward is tested with 2.15", c.s.addr.HostPort(), version), "use 2.10 or newer")
 	}
 	if limit := c.s.nc.MaxPayload(); limit < engine.DefaultMaxPayload {
 		c.find(engine.Note, "max_payload", fmt.Sprintf("the server takes at most %d bytes of headers and payload; a larger message is dead at once", limit),

@@ -1,14 +1,10 @@
 package natsjs
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,81 +13,59 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/dialing"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // Codes of this transport's faults, beside JetStream's own numbers.
 const (
-	codeSubject      = "subject"          // Rejected where it is the topic, DestinationFailed where it is the route's
-	codeMalformed    = "malformed"        // Rejected: NATS has no way to write it
-	codeTooLarge     = "too_large"        // Rejected: more than the server or the stream takes
-	codeNoStream     = "no_stream"        // DestinationFailed: no stream has the subject
-	codeWrongStream  = "wrong_stream"     // DestinationFailed: another stream than the expected one has it
-	codeNoAck        = "no_ack"           // DestinationFailed: the stream never acknowledges
-	codeFull         = "full"             // DestinationFailed: the stream, or its account, is at its limit
-	codeSealed       = "sealed"           // DestinationFailed: the stream takes nothing any more
-	codePermission   = "permission"       // DestinationFailed: this user may not publish there; Unavailable: may not hear the answer
-	codeNoResponders = "no_responders"    // Transient: there is a stream, and nobody answers for it now
-	codeNotSent      = "not_sent"         // Transient: the time was over before it was its turn
-	codeTimeout      = engine.CodeTimeout // Unknown, or Unavailable while connecting
-	codeBadAck       = "bad_ack"          // Unknown: something that is not a stream answered
-	codeLost         = "connection_lost"  // Unknown for what was sent, Unavailable otherwise
-	codeNoJetStream  = "no_jetstream"     // Unavailable: the server or the account has no JetStream
-	codeNoHeaders    = "no_headers"       // Unavailable: the server is too old to take headers
-	codeClosed       = "closed"           // Unavailable: Close was called
-	codeRefused      = "refused"          // Unavailable: nobody listens
-	codeDNS          = "dns"              // Unavailable: the host name is not known
-	codeTLS          = "tls"              // Unavailable: no TLS, or a certificate that is not trusted
-	codeAuth         = "auth"             // Unavailable: the server does not know us
-	codeLimit        = "connections"      // Unavailable: the server or the account takes no more connections
-	codeHandshake    = "handshake"        // Unavailable: whoever listens there speaks no NATS
+	codeSubject      = "subject"        // Rejected where it is the topic, DestinationFailed where it is the route's
+	codeMalformed    = faults.Malformed // Rejected: NATS has no way to write it
+	codeTooLarge     = faults.TooLarge  // Rejected: more than the server or the stream takes
+	codeNoStream     = "no_stream"      // DestinationFailed: no stream has the subject
+	codeWrongStream  = "wrong_stream"   // DestinationFailed: another stream than the expected one has it
+	codeNoAck        = "no_ack"         // DestinationFailed: the stream never acknowledges
+	codeFull         = "full"           // DestinationFailed: the stream, or its account, is at its limit
+	codeSealed       = "sealed"         // DestinationFailed: the stream takes nothing any more
+	codePermission   = "permission"     // DestinationFailed: this user may not publish there; Unavailable: may not hear the answer
+	codeNoResponders = "no_responders"  // Transient: there is a stream, and nobody answers for it now
+	codeNotSent      = faults.NotSent   // Transient: the time was over before it was its turn
+	codeTimeout      = faults.Timeout   // Unknown, or Unavailable while connecting
+	codeBadAck       = "bad_ack"        // Unknown: something that is not a stream answered
+	codeLost         = faults.Lost      // Unknown for what was sent, Unavailable otherwise
+	codeNoJetStream  = "no_jetstream"   // Unavailable: the server or the account has no JetStream
+	codeNoHeaders    = "no_headers"     // Unavailable: the server is too old to take headers
+	codeClosed       = faults.Closed    // Unavailable: Close was called
+	codeRefused      = faults.Refused   // Unavailable: nobody listens
+	codeDNS          = faults.DNS       // Unavailable: the host name is not known
+	codeTLS          = faults.TLS       // Unavailable: no TLS, or a certificate that is not trusted
+	codeAuth         = faults.Auth      // Unavailable: the server does not know us
+	codeLimit        = "connections"    // Unavailable: the server or the account takes no more connections
+	codeHandshake    = faults.Handshake // Unavailable: whoever listens there speaks no NATS
 )
-
-func fault(class engine.Class, code string, err error) *engine.Fault {
-	return &engine.Fault{Class: class, Code: code, Err: err}
-}
-
-func faultf(class engine.Class, code, format string, args ...any) *engine.Fault {
-	return fault(class, code, fmt.Errorf(format, args...))
-}
 
 // dialFault classifies what went wrong before a connection was open: nothing was
 // sent, so all of it is Unavailable. hostPort is the only part of the URL that may
 // be told.
 func dialFault(hostPort string, err error) *engine.Fault {
-	return fault(engine.Unavailable, dialCode(err), fmt.Errorf("natsjs: connect to %s: %w", hostPort, err))
+	return faults.New(engine.Unavailable, dialCode(err), fmt.Errorf("natsjs: connect to %s: %w", hostPort, err))
 }
 
 func dialCode(err error) string {
-	var (
-		dns       *net.DNSError
-		record    tls.RecordHeaderError
-		alert     tls.AlertError
-		verify    *tls.CertificateVerificationError
-		authority x509.UnknownAuthorityError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		remote    *net.OpError
-		timeout   interface{ Timeout() bool }
-	)
+	code := dialing.Code(err, func(err error) string {
+		switch {
+		case authError(err):
+			return codeAuth
+		case strings.HasSuffix(err.Error(), "connections exceeded"): // the library has values for these, which it does not use here
+			return codeLimit
+		case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired):
+			return codeTLS
+		}
+		return ""
+	})
 	switch {
-	// When the time was over the rest is only what that looked like from inside.
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return codeTimeout
-	case authError(err):
-		return codeAuth
-	case strings.HasSuffix(err.Error(), "connections exceeded"): // the library has values for these, which it does not use here
-		return codeLimit
-	case errors.As(err, &dns):
-		return codeDNS
-	case errors.Is(err, nats.ErrTLS), errors.Is(err, nats.ErrSecureConnWanted), errors.Is(err, nats.ErrSecureConnRequired),
-		errors.As(err, &record), errors.As(err, &alert), errors.As(err, &verify),
-		errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid),
-		errors.As(err, &remote) && remote.Op == "remote error": // how crypto/tls tells the other side's alert
-		return codeTLS
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return codeRefused
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return codeTimeout
+	case code != "":
+		return code
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
 		return codeLost
 	case errors.Is(err, nats.ErrNoInfoReceived), errors.Is(err, io.EOF), strings.HasPrefix(err.Error(), "nats: "):
@@ -137,7 +111,7 @@ const (
 // not known here is Transient, as everything unclassified is: among it 10008
 // (JetStream unavailable), 10009 (not the leader), 10118 (stream offline).
 func refusal(subject string, code int, text string) *engine.Fault {
-	f := faultf(engine.Transient, strconv.Itoa(code), "natsjs: subject %q: refused by the stream: %.200s (%d)", subject, text, code)
+	f := faults.Newf(engine.Transient, strconv.Itoa(code), "natsjs: subject %q: refused by the stream: %.200s (%d)", subject, text, code)
 	switch code {
 	case jsTooLarge, jsHeadersTooLarge:
 		f.Class = engine.Rejected

@@ -46,7 +46,7 @@ var harness = &transporttest.Harness{
 	New: subject,
 	At: func(t *testing.T, address string, redial time.Duration) engine.Transport {
 		tr := newTransport(t, "nats://"+address, nil)
-		tr.redial = redial
+		tr.line.Redial = redial
 		return tr
 	},
 	Recognises: true,
@@ -81,7 +81,7 @@ func subject(t *testing.T, c transporttest.Conditions) *transporttest.Subject {
 	}
 	tr := newTransport(t, url, nil)
 	if c.Redial != 0 {
-		tr.redial = c.Redial
+		tr.line.Redial = c.Redial
 	}
 	s.Transport = tr
 	return s
@@ -209,6 +209,16 @@ func newTransport(t testing.TB, url string, opts *Options) *Transport {
 	}
 	transporttest.CloseAfter(t, tr)
 	return tr
+}
+
+// current is the transport's connection.
+func current(t testing.TB, tr *Transport) *session {
+	t.Helper()
+	s, f := tr.line.Session(within(t, 10*time.Second))
+	if f != nil {
+		t.Fatal(f)
+	}
+	return s
 }
 
 func wantProbe(t testing.TB, tr *Transport, destination string, class engine.Class, code string) {

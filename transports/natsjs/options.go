@@ -3,14 +3,12 @@ package natsjs
 import (
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"log/slog"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/outward-dev/outward/transports/internal/envelope"
+	"github.com/outward-dev/outward/transports/internal/settings"
 )
 
 // Options are a Transport's settings. The zero value of each is the default that
@@ -80,59 +78,35 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		v = *o
 	}
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	text := func(p *string, def string) {
-		if *p == "" {
-			*p = def
-		}
-	}
-	duration := func(name string, p *time.Duration, def, least, most time.Duration) {
-		if *p == 0 {
-			*p = def
-		}
-		if *p < least || *p > most {
-			fault("%s is %v; it must be from %v to %v", name, *p, least, most)
-		}
-	}
-	text(&v.Name, "nats")
-	text(&v.Source, envelope.DefaultSource)
-	text(&v.ConnectionName, "outward")
-	text(&v.InboxPrefix, "_INBOX")
-	text(&v.APIPrefix, "$JS.API")
-	if _, err := url.Parse(v.Source); err != nil {
-		fault("Source %.80q is not a URI reference", v.Source)
-	}
+	var c settings.Checks
+	c.Text(&v.Name, "nats")
+	c.Source(&v.Source)
+	c.Text(&v.ConnectionName, "outward")
+	c.Text(&v.InboxPrefix, "_INBOX")
+	c.Text(&v.APIPrefix, "$JS.API")
 	if strings.ContainsAny(v.Stream, ".*>/\\") || envelope.NATSEncode(v.Stream) != v.Stream || len(v.Stream) > 255 {
-		fault("Stream %.80q can't be the name of a stream", v.Stream)
+		c.Addf("Stream %.80q can't be the name of a stream", v.Stream)
 	}
-	duration("DialTimeout", &v.DialTimeout, 5*time.Second, time.Millisecond, time.Hour)
-	duration("WriteTimeout", &v.WriteTimeout, 10*time.Second, time.Millisecond, time.Hour)
-	duration("PingInterval", &v.PingInterval, 5*time.Second, 100*time.Millisecond, 2*time.Minute)
-	duration("RetryHorizon", &v.RetryHorizon, 10*time.Minute, time.Second, 365*24*time.Hour)
-	if v.Window == 0 {
-		v.Window = 2000
-	}
-	if v.Window < 1 || v.Window > 65535 {
-		fault("Window is %d; it must be from 1 to 65535", v.Window)
-	}
+	c.Timeout("DialTimeout", &v.DialTimeout, 5*time.Second)
+	c.Timeout("WriteTimeout", &v.WriteTimeout, 10*time.Second)
+	c.Duration("PingInterval", &v.PingInterval, 5*time.Second, 100*time.Millisecond, 2*time.Minute)
+	c.Duration("RetryHorizon", &v.RetryHorizon, 10*time.Minute, time.Second, 365*24*time.Hour)
+	c.Number("Window", &v.Window, 2000, 65535)
 	if v.logins() > 1 {
-		fault("at most one of Credentials, Token, CredsFile and NKeyFile may be set")
+		c.Addf("at most one of Credentials, Token, CredsFile and NKeyFile may be set")
 	}
 	for _, p := range []struct{ name, value string }{{"InboxPrefix", v.InboxPrefix}, {"APIPrefix", v.APIPrefix}} {
 		if err := checkPrefix(p.value); err != nil {
-			fault("%s: %w", p.name, err)
+			c.Addf("%s: %w", p.name, err)
 		}
 	}
 	for _, d := range v.Destinations {
 		if err := CheckSubject(d); err != nil {
-			fault("Destinations: %w", err)
+			c.Addf("Destinations: %w", err)
 		}
 	}
-	if v.Logger == nil {
-		v.Logger = slog.New(slog.DiscardHandler)
-	}
-	return v, errors.Join(faults...)
+	c.Logger(&v.Logger)
+	return v, c.Err()
 }
 
 // checkPrefix is [CheckSubject] for what may be the server's own.

@@ -52,7 +52,7 @@ func TestOneAnswerLost(t *testing.T) {
 	if n := p.Dials(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
-	if n := len(tr.line.current.pending); n != 0 {
+	if n := len(current(t, tr).pending); n != 0 {
 		t.Errorf("%d messages still pending", n)
 	}
 }
@@ -96,7 +96,7 @@ func TestSilentPeerIsFound(t *testing.T) {
 	p, via := newProxy(t)
 	tr := newTransport(t, via, &Options{PingInterval: 100 * time.Millisecond})
 	wantWell(t, tr, "")
-	first := tr.line.current
+	first := current(t, tr)
 	p.Deaf(true)
 	select {
 	case <-first.dead:
@@ -168,8 +168,8 @@ func TestCannotConnect(t *testing.T) {
 			if err != nil {
 				return nil, "", err
 			}
-			tr.redial = time.Minute
-			return tr, tr.addrs[len(tr.addrs)-1].hostPort(), nil
+			tr.line.Redial = time.Minute
+			return tr, tr.addrs[len(tr.addrs)-1].HostPort(), nil
 		}})
 	}
 	transporttest.CannotConnect(t, secret, ways...)

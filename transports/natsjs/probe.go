@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // Probe implements [engine.Prober]: it connects and asks which stream has the
@@ -17,14 +18,14 @@ import (
 func (t *Transport) Probe(ctx context.Context, destination string) *engine.Fault {
 	if destination != "" {
 		if err := CheckSubject(destination); err != nil {
-			return faultf(engine.DestinationFailed, codeSubject, "natsjs: %w", err)
+			return faults.Newf(engine.DestinationFailed, codeSubject, "natsjs: %w", err)
 		}
 	}
-	if !t.enter() {
-		return errClosed()
+	if !t.life.Enter() {
+		return faults.NewClosed("natsjs")
 	}
-	defer t.calls.Done()
-	s, f := t.line.session(ctx)
+	defer t.life.Leave()
+	s, f := t.line.Session(ctx)
 	if f != nil {
 		return f
 	}
@@ -72,16 +73,16 @@ func (t *Transport) look(ctx context.Context, s *session, subject string, full f
 	case err != nil:
 		return nil, t.apiFault(err)
 	case st.Config.NoAck:
-		return st, faultf(engine.DestinationFailed, codeNoAck, "natsjs: subject %q: the stream %q never acknowledges (no_ack), so nothing could count as published", subject, name)
+		return st, faults.Newf(engine.DestinationFailed, codeNoAck, "natsjs: subject %q: the stream %q never acknowledges (no_ack), so nothing could count as published", subject, name)
 	case st.Config.Sealed:
-		return st, faultf(engine.DestinationFailed, codeSealed, "natsjs: subject %q: the stream %q is sealed", subject, name)
+		return st, faults.Newf(engine.DestinationFailed, codeSealed, "natsjs: subject %q: the stream %q is sealed", subject, name)
 	}
 	why := st.full(subject)
 	if why == "" {
 		why = full(st)
 	}
 	if why != "" {
-		return st, faultf(engine.DestinationFailed, codeFull, "natsjs: subject %q: the stream %q is full: %s", subject, name, why)
+		return st, faults.Newf(engine.DestinationFailed, codeFull, "natsjs: subject %q: the stream %q is full: %s", subject, name, why)
 	}
 	return st, nil
 }

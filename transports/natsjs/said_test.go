@@ -106,9 +106,9 @@ func TestMayNotAsk(t *testing.T) {
 func TestMayNotSubscribe(t *testing.T) {
 	p, via := newProxy(t)
 	tr := newTransport(t, via, nil)
-	tr.redial = time.Millisecond
+	tr.line.Redial = time.Millisecond
 	wantWell(t, tr, "")
-	first := tr.line.current
+	first := current(t, tr)
 	refuse := func(c *faultproxy.Conn) {
 		c.Say(fmt.Appendf(nil, "-ERR 'Permissions Violation for Subscription to %q'\r\n", first.prefix+"*"))
 	}

@@ -14,6 +14,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/dialing"
+	"github.com/outward-dev/outward/transports/internal/faults"
+	"github.com/outward-dev/outward/transports/internal/wire"
 )
 
 // A session is one connection to a server, from login to its end. It is never
@@ -25,10 +28,9 @@ import (
 // publishes again by itself.
 type session struct {
 	t      *Transport
-	addr   *address
+	addr   *endpoint
 	nc     *nats.Conn
-	wire   *wire
-	opened time.Time
+	wire   *wire.Conn
 	prefix string        // of the subjects on which answers come
 	open   chan struct{} // closed when nc and wire are set
 	dead   chan struct{} // closed when the connection has ended
@@ -64,11 +66,11 @@ type answer struct {
 	unheard, denied, lost bool
 }
 
-func newSession(t *Transport, a *address) *session {
+func newSession(t *Transport, a *endpoint) *session {
 	var b [9]byte
 	rand.Read(b[:]) // never fails, by its documentation
 	return &session{
-		t: t, addr: a, opened: time.Now(),
+		t: t, addr: a,
 		prefix:  fmt.Sprintf("%s.%x.", t.opts.InboxPrefix, b),
 		open:    make(chan struct{}),
 		dead:    make(chan struct{}),
@@ -78,9 +80,9 @@ func newSession(t *Transport, a *address) *session {
 
 // prepare listens for answers, and makes sure that we may.
 func (s *session) prepare(ctx context.Context) *engine.Fault {
-	host := s.addr.hostPort()
+	host := s.addr.HostPort()
 	if !s.nc.HeadersSupported() {
-		return faultf(engine.Unavailable, codeNoHeaders, "natsjs: the server at %s takes no headers; it needs to be 2.2 or newer", host)
+		return faults.Newf(engine.Unavailable, codeNoHeaders, "natsjs: the server at %s takes no headers; it needs to be 2.2 or newer", host)
 	}
 	sub, err := s.nc.Subscribe(s.prefix+"*", s.onAnswer)
 	if err == nil {
@@ -92,24 +94,24 @@ func (s *session) prepare(ctx context.Context) *engine.Fault {
 	}
 	// The server says no before it answers the ping.
 	if err := s.nc.FlushWithContext(ctx); err != nil {
-		return dialFault(host, overdue(ctx, err))
+		return dialFault(host, dialing.Overdue(ctx, err))
 	}
 	if err := s.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return faultf(engine.Unavailable, codePermission, "natsjs: %s: this user may not subscribe to %s>, where acknowledgements come: %w", host, s.prefix, err)
+		return faults.Newf(engine.Unavailable, codePermission, "natsjs: %s: this user may not subscribe to %s>, where acknowledgements come: %w", host, s.prefix, err)
 	}
 	return nil
 }
 
-// usable reports whether the session takes messages.
-func (s *session) usable() bool {
+// Usable implements [dialing.Session].
+func (s *session) Usable() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.over && !s.leaving && s.reason == ""
 }
 
-// vain reports whether the session was of no use: nothing was acknowledged on it,
-// and it was not that the server asked us to go when something was on its way.
-func (s *session) vain() bool {
+// Vain implements [dialing.Session]: a server that asks us to go when something is on
+// its way has been of use.
+func (s *session) Vain() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return !s.proved.Load() && (!s.leaving || s.token == 0)
@@ -143,7 +145,7 @@ func (s *session) takeLocked(e *entry) bool {
 	}
 	delete(s.pending, e.token)
 	if s.leaving && len(s.pending) == 0 && !s.over {
-		s.t.wg.Go(func() { s.close(grace) })
+		s.t.life.Work.Go(s.Close)
 	}
 	return true
 }
@@ -196,7 +198,7 @@ func (s *session) onAnswer(m *nats.Msg) {
 
 // onError takes what the library reports beside everything else.
 func (s *session) onError(_ *nats.Conn, _ *nats.Subscription, err error) {
-	s.t.log.Debug("natsjs: reported by the client", "server", s.addr.hostPort(), "error", err)
+	s.t.log.Debug("natsjs: reported by the client", "server", s.addr.HostPort(), "error", err)
 	if !errors.Is(err, nats.ErrPermissionViolation) {
 		s.mu.Lock()
 		s.notice = err
@@ -266,7 +268,7 @@ func deniedSubject(text, prefix string, subjectOf func(reply string) (string, bo
 func (s *session) onClosed(nc *nats.Conn) {
 	<-s.open
 	// Whatever ended it, nothing that the kernel still holds may go out.
-	s.wire.abort()
+	s.wire.Abort()
 	s.mu.Lock()
 	s.over = true
 	s.end = nc.LastError()
@@ -278,7 +280,7 @@ func (s *session) onClosed(nc *nats.Conn) {
 	reason, end := s.reason, s.end
 	s.mu.Unlock()
 	if reason != codeClosed {
-		s.t.log.Warn("natsjs: connection lost", "server", s.addr.hostPort(), "error", end, "reason", reason)
+		s.t.log.Warn("natsjs: connection lost", "server", s.addr.HostPort(), "error", end, "reason", reason)
 	}
 	close(s.dead)
 	for _, e := range lost {
@@ -295,20 +297,20 @@ func (s *session) lost(e *entry) *engine.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reason != "" {
-		return faultf(engine.Unknown, s.reason, "natsjs: subject %q: the connection was cut before the acknowledgement came", e.subject)
+		return faults.Newf(engine.Unknown, s.reason, "natsjs: subject %q: the connection was cut before the acknowledgement came", e.subject)
 	}
-	return faultf(engine.Unknown, codeLost, "natsjs: subject %q: connection lost before the acknowledgement came: %w", e.subject, s.endError())
+	return faults.Newf(engine.Unknown, codeLost, "natsjs: subject %q: connection lost before the acknowledgement came: %w", e.subject, s.endError())
 }
 
-// fault says how the session ended, for those who sent nothing on it.
-func (s *session) fault() *engine.Fault {
+// Fault implements [dialing.Session].
+func (s *session) Fault() *engine.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	code := codeLost
 	if s.end != nil && authError(s.end) {
 		code = codeAuth
 	}
-	return faultf(engine.Unavailable, code, "natsjs: connection to %s lost: %w", s.addr.hostPort(), s.endError())
+	return faults.Newf(engine.Unavailable, code, "natsjs: connection to %s lost: %w", s.addr.HostPort(), s.endError())
 }
 
 // endError must be called with s.mu held.
@@ -327,13 +329,13 @@ func (s *session) kill(reason string) {
 		s.reason = reason
 	}
 	s.mu.Unlock()
-	s.wire.abort()
+	s.wire.Abort()
 }
 
-// close says goodbye, for at most grace. Nothing should be pending.
-func (s *session) close(grace time.Duration) {
+// Close says goodbye, for at most [wire.Grace]. Nothing should be pending.
+func (s *session) Close() {
 	// The library's Close waits for its lock, which a write may hold.
-	timer := time.AfterFunc(grace, s.wire.abort)
+	timer := time.AfterFunc(wire.Grace, s.wire.Abort)
 	defer timer.Stop()
 	s.mu.Lock()
 	if s.reason == "" {
@@ -348,7 +350,7 @@ func (s *session) close(grace time.Duration) {
 // go: nothing new is sent here, and what is on its way gets its answer.
 func (s *session) leave() {
 	<-s.open
-	s.t.log.Info("natsjs: the server is shutting down; the next messages go over another connection", "server", s.addr.hostPort())
+	s.t.log.Info("natsjs: the server is shutting down; the next messages go over another connection", "server", s.addr.HostPort())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.leaving || s.over {
@@ -356,23 +358,12 @@ func (s *session) leave() {
 	}
 	s.leaving = true
 	if len(s.pending) == 0 {
-		s.t.wg.Go(func() { s.close(grace) })
+		s.t.life.Work.Go(s.Close)
 	}
 }
 
 // drained reports whether the server has read everything that was written before
 // the call. It reads a connection in order, so an answer to a ping proves it.
-func (s *session) drained(grace time.Duration) bool {
-	answered := make(chan bool, 1)
-	s.t.wg.Go(func() { answered <- s.nc.FlushTimeout(grace) == nil })
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case ok := <-answered:
-		return ok
-	case <-timer.C:
-		return false
-	case <-s.dead:
-		return true // cut: nothing more can be sent on it
-	}
+func (s *session) drained() bool {
+	return wire.Drained(&s.t.life.Work, s.dead, func() bool { return s.nc.FlushTimeout(wire.Grace) == nil })
 }

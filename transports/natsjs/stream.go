@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // apiTimeout bounds one question to JetStream. A cluster without a leader does not
@@ -50,7 +51,7 @@ func (s *session) ask(ctx context.Context, verb string, question, reply any) err
 	if !ok {
 		return errLost
 	}
-	s.t.wg.Go(func() { // a write may hang until the connection is cut
+	s.t.life.Work.Go(func() { // a write may hang until the connection is cut
 		err := s.nc.PublishMsg(&nats.Msg{Subject: e.subject, Reply: inbox, Data: data})
 		if err != nil && s.take(e) {
 			e.ask <- answer{lost: true}
@@ -174,7 +175,7 @@ func (a *account) full(storage string) string {
 // apiFault classifies what went wrong with a question. It is not asked about a
 // refusal to be asked (errDenied), which says nothing about messages.
 func (t *Transport) apiFault(err error) *engine.Fault {
-	f := faultf(engine.Unavailable, codeTimeout, "natsjs: %s: ask JetStream: %w", t.servers(), err)
+	f := faults.Newf(engine.Unavailable, codeTimeout, "natsjs: %s: ask JetStream: %w", t.servers(), err)
 	var api *apiError
 	switch {
 	case errors.Is(err, errUnheard):
@@ -196,14 +197,14 @@ const silence = 5 * time.Second
 // elects a stream's leader nobody does, for a moment; so it asks.
 func (t *Transport) nobody(ctx context.Context, subject string) *engine.Fault {
 	electing := func(text string) *engine.Fault {
-		f := faultf(engine.Transient, codeNoResponders, "natsjs: subject %q: nobody answers for it; %s", subject, text)
+		f := faults.Newf(engine.Transient, codeNoResponders, "natsjs: subject %q: nobody answers for it; %s", subject, text)
 		f.RetryAfter = 250 * time.Millisecond
 		return f
 	}
 	if ctx.Err() != nil {
 		return electing("there was no time to ask why")
 	}
-	s, f := t.line.session(ctx)
+	s, f := t.line.Session(ctx)
 	if f != nil {
 		return f
 	}
@@ -243,9 +244,9 @@ func (t *Transport) heard(subject string) {
 }
 
 func noStream(subject string) *engine.Fault {
-	return faultf(engine.DestinationFailed, codeNoStream, "natsjs: no stream has the subject %q", subject)
+	return faults.Newf(engine.DestinationFailed, codeNoStream, "natsjs: no stream has the subject %q", subject)
 }
 
 func wrongStream(subject, name, expected string) *engine.Fault {
-	return faultf(engine.DestinationFailed, codeWrongStream, "natsjs: subject %q belongs to the stream %q; %q is expected", subject, name, expected)
+	return faults.Newf(engine.DestinationFailed, codeWrongStream, "natsjs: subject %q belongs to the stream %q; %q is expected", subject, name, expected)
 }

@@ -13,24 +13,24 @@ import (
 
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/transports/internal/envelope"
+	"github.com/outward-dev/outward/transports/internal/faults"
+	"github.com/outward-dev/outward/transports/internal/lifetime"
+	"github.com/outward-dev/outward/transports/internal/wire"
 )
 
 // A Transport publishes to the JetStream of one account. It connects when it is
 // first used and again when a connection is lost, without end. It may be shared.
 type Transport struct {
-	addrs  []*address
+	addrs  []*endpoint
 	opts   Options
 	log    *slog.Logger
 	redial time.Duration // no dial sooner than this after one that failed
 
-	cut    context.Context // ends when Close cuts off what still runs
-	cutOff context.CancelFunc
-	wg     sync.WaitGroup // every goroutine of the transport
-	line   *line
+	life  *lifetime.Lifetime
+	line  *line
+	first int // the server that the next dial begins with; the line's
 
 	mu      sync.Mutex
-	closed  bool
-	calls   sync.WaitGroup
 	gates   map[string]*gate     // by subject, those in use
 	seen    map[string]bool      // subjects that were published to, some of them
 	unheard map[string]time.Time // subjects nobody listens to, since when; where JetStream can't be asked
@@ -52,20 +52,19 @@ const maxSeen = 200
 // reports everything that is wrong with url and opts at once, in words that contain
 // no part of a URL, and starts nothing. opts may be nil.
 func New(url string, opts *Options) (*Transport, error) {
-	addrs, errURL := parseAddresses(url)
+	addrs, errURL := parseURLs(url)
 	o, errOpts := opts.withDefaults()
-	if errURL == nil && o.logins() > 0 && addrs[0].login != nil {
+	if errURL == nil && o.logins() > 0 && addrs[0].Login != nil {
 		errURL = errors.New("a URL has a user or a token, and Options another way to log in; use one")
 	}
 	if err := errors.Join(errURL, errOpts); err != nil {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
 	t := &Transport{
-		addrs: addrs, opts: o, log: o.Logger, redial: 200 * time.Millisecond,
+		addrs: addrs, opts: o, log: o.Logger, life: lifetime.New(), redial: 200 * time.Millisecond,
 		gates: map[string]*gate{}, seen: map[string]bool{}, unheard: map[string]time.Time{},
 	}
-	t.cut, t.cutOff = context.WithCancel(context.Background())
-	t.line = &line{t: t}
+	t.line = t.newLine()
 	return t, nil
 }
 
@@ -83,24 +82,9 @@ func (t *Transport) Describe() engine.TransportInfo {
 func (t *Transport) servers() string {
 	names := make([]string, len(t.addrs))
 	for i, a := range t.addrs {
-		names[i] = a.hostPort()
+		names[i] = a.HostPort()
 	}
 	return strings.Join(names, ", ")
-}
-
-// enter counts a call in, unless the transport is closed.
-func (t *Transport) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return false
-	}
-	t.calls.Add(1)
-	return true
-}
-
-func errClosed() *engine.Fault {
-	return fault(engine.Unavailable, codeClosed, errors.New("natsjs: the transport is closed"))
 }
 
 // window returns the window of a subject; done gives it back.
@@ -139,32 +123,37 @@ func (t *Transport) Publish(ctx context.Context, destination string, msgs []engi
 			if msgs[i].Topic == destination {
 				class = engine.Rejected
 			}
-			report(i, engine.Result{Fault: faultf(class, codeSubject, "natsjs: %w", err)})
+			report(i, engine.Result{Fault: faults.Newf(class, codeSubject, "natsjs: %w", err)})
 		}
 		return
 	}
-	if !t.enter() {
+	if !t.life.Enter() {
 		for i := range msgs {
-			report(i, engine.Result{Fault: errClosed()})
+			report(i, engine.Result{Fault: faults.NewClosed("natsjs")})
 		}
 		return
 	}
-	defer t.calls.Done()
-	g, done := t.window(destination)
+	defer t.life.Leave()
+	g, leave := t.window(destination)
+	defer leave()
+	ctx, done := t.life.Bind(ctx)
 	defer done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(t.cut, func() { cancel(errors.New("the transport was closed")) })()
 
 	c := newCall(destination, g, report)
 	sent := make(chan struct{})
 	var guard sync.WaitGroup
-	guard.Go(func() { c.guard(ctx, sent) })
+	guard.Go(func() {
+		wire.Guard(ctx, sent, func() {
+			if s := c.writing.Load(); s != nil {
+				s.kill(codeTimeout)
+			}
+		})
+	})
 	next, stop := t.sendAll(ctx, c, msgs)
 	close(sent)
 	guard.Wait()
 	for i := next; i < len(msgs) && stop != nil; i++ {
-		report(i, engine.Result{Fault: again(stop)})
+		report(i, engine.Result{Fault: faults.Again(stop)})
 	}
 	c.wait(ctx)
 	t.conclude(ctx, c)
@@ -177,15 +166,12 @@ func (t *Transport) Publish(ctx context.Context, destination string, msgs []engi
 	}
 	f := t.trouble(ctx, c)
 	for _, i := range c.unheard {
-		report(i, engine.Result{Fault: again(f)})
+		report(i, engine.Result{Fault: faults.Again(f)})
 	}
 	for i := next; i < len(msgs) && rest; i++ {
-		report(i, engine.Result{Fault: again(f)})
+		report(i, engine.Result{Fault: faults.Again(f)})
 	}
 }
-
-// again copies a fault that is told of several messages.
-func again(f *engine.Fault) *engine.Fault { copied := *f; return &copied }
 
 // sendAll sends what can be sent. It returns the index of the first message that
 // was not, and why; without a reason it is the call's trouble.
@@ -217,17 +203,17 @@ func (t *Transport) sendAll(ctx context.Context, c *call, msgs []engine.Outgoing
 // the client library could never take.
 func (t *Transport) prepare(subject string, m *engine.Outgoing) (*nats.Msg, *engine.Fault) {
 	if m.ID.IsZero() {
-		return nil, fault(engine.Rejected, codeMalformed, errors.New("natsjs: the message has no id"))
+		return nil, faults.New(engine.Rejected, codeMalformed, errors.New("natsjs: the message has no id"))
 	}
 	n := envelope.ForNATS(m, t.opts.Source)
 	if t.opts.Stream != "" {
 		n.Set(envelope.NATSExpectedStream, t.opts.Stream)
 	}
 	if err := n.Check(); err != nil {
-		return nil, faultf(engine.Rejected, codeMalformed, "natsjs: %w", err)
+		return nil, faults.Newf(engine.Rejected, codeMalformed, "natsjs: %w", err)
 	}
 	if n.Size() > envelope.MaxNATSHeaders {
-		return nil, faultf(engine.Rejected, codeTooLarge, "natsjs: headers take %d bytes; a stream stores %d", n.Size(), envelope.MaxNATSHeaders)
+		return nil, faults.Newf(engine.Rejected, codeTooLarge, "natsjs: headers take %d bytes; a stream stores %d", n.Size(), envelope.MaxNATSHeaders)
 	}
 	return &nats.Msg{Subject: subject, Header: n.Headers, Data: m.Payload}, nil
 }
@@ -254,7 +240,7 @@ func (t *Transport) send(ctx context.Context, c *call, i int, msg *nats.Msg) (f 
 		if ctx.Err() != nil {
 			return refuse(notSent(ctx))
 		}
-		s, f := t.line.session(ctx)
+		s, f := t.line.Session(ctx)
 		if f != nil {
 			return refuse(f)
 		}
@@ -301,18 +287,16 @@ func (s *session) unsent(err error, size int) (f *engine.Fault, gone bool) {
 	case errors.Is(err, nats.ErrConnectionClosed), errors.Is(err, nats.ErrConnectionDraining):
 		return nil, true
 	case errors.Is(err, nats.ErrMaxPayload):
-		return faultf(engine.Rejected, codeTooLarge, "natsjs: headers and a payload of %d bytes are more than the server's max_payload of %d", size, s.nc.MaxPayload()), false
+		return faults.Newf(engine.Rejected, codeTooLarge, "natsjs: headers and a payload of %d bytes are more than the server's max_payload of %d", size, s.nc.MaxPayload()), false
 	case errors.Is(err, nats.ErrBadHeaderMsg), errors.Is(err, nats.ErrBadSubject):
-		return faultf(engine.Rejected, codeMalformed, "natsjs: refused by the client: %w", err), false
+		return faults.Newf(engine.Rejected, codeMalformed, "natsjs: refused by the client: %w", err), false
 	case errors.Is(err, nats.ErrHeadersNotSupported):
-		return faultf(engine.Unavailable, codeNoHeaders, "natsjs: the server at %s takes no headers", s.addr.hostPort()), false
+		return faults.Newf(engine.Unavailable, codeNoHeaders, "natsjs: the server at %s takes no headers", s.addr.HostPort()), false
 	}
 	return nil, false
 }
 
-func notSent(ctx context.Context) *engine.Fault {
-	return faultf(engine.Transient, codeNotSent, "natsjs: not sent: %w", context.Cause(ctx))
-}
+func notSent(ctx context.Context) *engine.Fault { return faults.NewNotSent("natsjs", ctx) }
 
 // conclude gives up on what was sent and has no answer. When it returns nothing of
 // the call can be sent any more.
@@ -332,16 +316,16 @@ func (t *Transport) conclude(ctx context.Context, c *call) {
 		case denied != nil:
 			f = permission(engine.DestinationFailed, c.subject, denied)
 		case garbled:
-			f = faultf(engine.Unknown, codeBadAck, "natsjs: subject %q: no acknowledgement in time, but an answer that is none: something other than a stream listens there", c.subject)
+			f = faults.Newf(engine.Unknown, codeBadAck, "natsjs: subject %q: no acknowledgement in time, but an answer that is none: something other than a stream listens there", c.subject)
 		default:
-			f = faultf(engine.Unknown, codeTimeout, "natsjs: subject %q: no acknowledgement in time: %w", c.subject, context.Cause(ctx))
+			f = faults.Newf(engine.Unknown, codeTimeout, "natsjs: subject %q: no acknowledgement in time: %w", c.subject, context.Cause(ctx))
 		}
 		return engine.Result{Fault: f}
 	})
 }
 
 func permission(class engine.Class, subject string, err error) *engine.Fault {
-	return faultf(class, codePermission, "natsjs: subject %q: this user may not publish there: %w", subject, err)
+	return faults.Newf(class, codePermission, "natsjs: subject %q: this user may not publish there: %w", subject, err)
 }
 
 // trouble says what is wrong with the call's subject. Everything that was sent has
@@ -355,45 +339,5 @@ func (t *Transport) trouble(ctx context.Context, c *call) *engine.Fault {
 
 // Close implements [engine.Transport].
 func (t *Transport) Close(ctx context.Context) error {
-	t.mu.Lock()
-	if t.closed {
-		t.mu.Unlock()
-		return nil
-	}
-	t.closed = true
-	t.mu.Unlock()
-
-	idle := make(chan struct{})
-	go func() { // ends with the last call, which the cut below brings about
-		t.calls.Wait()
-		close(idle)
-	}()
-	var err error
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		err = fmt.Errorf("natsjs: close: cut off what was being published: %w", context.Cause(ctx))
-		t.cutOff()
-		<-idle
-	}
-	t.cutOff()
-	t.line.close()
-	t.wg.Wait()
-	return err
-}
-
-// close ends the line's connection; no call is running.
-func (l *line) close() {
-	l.mu.Lock()
-	dialing := l.dialing
-	l.mu.Unlock()
-	if dialing != nil {
-		<-dialing // the cut has ended it
-	}
-	l.mu.Lock()
-	s := l.current
-	l.mu.Unlock()
-	if s != nil {
-		s.close(grace)
-	}
+	return t.life.Close(ctx, "natsjs", t.line.Close)
 }

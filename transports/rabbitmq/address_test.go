@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/outward-dev/outward/transports/internal/address"
 )
 
 func TestAddress(t *testing.T) {
@@ -18,13 +20,13 @@ func TestAddress(t *testing.T) {
 		"amqp://[::1]:5673/v":                      "[::1]:5673 guest guest v false",
 		"amqp://[::1]":                             "[::1]:5672 guest guest / false",
 	} {
-		a, err := parseAddress(raw)
+		a, err := parseURL(raw)
 		if err != nil {
 			t.Errorf("%s: %v", raw, err)
 			continue
 		}
 		user, password := a.login()
-		if got := fmt.Sprintf("%s %s %s %s %v", a.hostPort(), user, password, a.vhost, a.tls); got != want {
+		if got := fmt.Sprintf("%s %s %s %s %v", a.HostPort(), user, password, a.vhost, a.tls); got != want {
 			t.Errorf("%s: %s, want %s", raw, got, want)
 		}
 	}
@@ -40,25 +42,25 @@ func TestBadURLTellsNoSecret(t *testing.T) {
 		"http://u:S3CRET@h/":                       errScheme,
 		"u:S3CRET@h/":                              errScheme,
 		"amqp:/u:S3CRET@h":                         errScheme,
-		"amqp://u:S3CRET%@h/":                      errPercent,
-		"amqp://u:S3CRET%zz@h/":                    errPercent,
-		"amqp://u%:S3CRET@h/":                      errPercent,
-		"amqp://u:p@h/S3CRET%":                     errPercent,
-		"amqp://u:S3#CRET@h/":                      errEncode,
-		"amqp://u:S3?CRET@h/":                      errEncode,
-		"amqp://u:S3/CRET@h/":                      errEncode,
-		"amqp://u:S3@CRET@h/":                      errEncode,
-		"amqp://u:S3:CRET@h/":                      errEncode,
-		"amqp://u:S3 CRET@h/":                      errChars,
-		"amqp://u:S3\nCRET@h/":                     errChars,
-		"amqp://u:S3CRET@/":                        errHost,
-		"amqp://u:S3CRET@:5672/":                   errHost,
-		"amqp://u:S3CRET@[::1/":                    errHost,
-		"amqp://u:S3CRET@[S3CRET]/":                errHost,
-		"amqp://u:S3CRET@h:S3CRET/":                errPort,
-		"amqp://u:S3CRET@h:0/":                     errPort,
-		"amqp://u:S3CRET@h:70000/":                 errPort,
-		"amqp://u:S3CRET@h:/":                      errPort,
+		"amqp://u:S3CRET%@h/":                      address.ErrPercent,
+		"amqp://u:S3CRET%zz@h/":                    address.ErrPercent,
+		"amqp://u%:S3CRET@h/":                      address.ErrPercent,
+		"amqp://u:p@h/S3CRET%":                     address.ErrPercent,
+		"amqp://u:S3#CRET@h/":                      address.ErrEncode,
+		"amqp://u:S3?CRET@h/":                      address.ErrEncode,
+		"amqp://u:S3/CRET@h/":                      address.ErrEncode,
+		"amqp://u:S3@CRET@h/":                      address.ErrEncode,
+		"amqp://u:S3:CRET@h/":                      address.ErrEncode,
+		"amqp://u:S3 CRET@h/":                      address.ErrChars,
+		"amqp://u:S3\nCRET@h/":                     address.ErrChars,
+		"amqp://u:S3CRET@/":                        address.ErrHost,
+		"amqp://u:S3CRET@:5672/":                   address.ErrHost,
+		"amqp://u:S3CRET@[::1/":                    address.ErrHost,
+		"amqp://u:S3CRET@[S3CRET]/":                address.ErrHost,
+		"amqp://u:S3CRET@h:S3CRET/":                address.ErrPort,
+		"amqp://u:S3CRET@h:0/":                     address.ErrPort,
+		"amqp://u:S3CRET@h:70000/":                 address.ErrPort,
+		"amqp://u:S3CRET@h:/":                      address.ErrPort,
 		"amqp://h/?password=S3CRET":                errQuery,
 		"amqp://h/" + strings.Repeat("S3CRET", 50): errTooLong,
 	} {
@@ -76,7 +78,7 @@ func TestBadURLTellsNoSecret(t *testing.T) {
 func TestTransportPrintsNoSecret(t *testing.T) {
 	tr := newTransport(t, "amqp://user:S3CRET@h/", nil)
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
-		if s := fmt.Sprintf(format, tr.addr) + fmt.Sprintf(format, tr); strings.Contains(s, "S3CRET") {
+		if s := fmt.Sprintf(format, tr.addr) + fmt.Sprintf(format, tr.addr.Address) + fmt.Sprintf(format, tr); strings.Contains(s, "S3CRET") {
 			t.Errorf("%s of a transport prints the password", format)
 		}
 	}
@@ -87,9 +89,9 @@ func FuzzAddress(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
-		a, err := parseAddress(raw)
+		a, err := parseURL(raw)
 		if err != nil {
-			for _, fixed := range []error{errScheme, errChars, errEncode, errPercent, errHost, errPort, errQuery, errTooLong} {
+			for _, fixed := range []error{errScheme, address.ErrChars, address.ErrEncode, address.ErrPercent, address.ErrHost, address.ErrPort, errQuery, errTooLong} {
 				if err == fixed { //nolint:errorlint // that it is the very text is the point
 					return
 				}
@@ -97,7 +99,7 @@ func FuzzAddress(f *testing.F) {
 			t.Errorf("%q: an error that is not one of the fixed texts: %v", raw, err)
 			return
 		}
-		if a.host == "" || a.port == "" || a.vhost == "" {
+		if a.Host == "" || a.Port == "" || a.vhost == "" {
 			t.Errorf("%q: incomplete: %+v", raw, a)
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // ready returns a fault while the broker is known to take no messages.
@@ -33,7 +34,7 @@ func (s *session) ready(ctx context.Context) *engine.Fault {
 	if err != nil {
 		return s.openFault("", err)
 	}
-	defer func() { s.t.wg.Go(func() { s.closeChannel(ch) }) }()
+	defer func() { s.t.life.Work.Go(func() { s.closeChannel(ch) }) }()
 	if err := ch.Confirm(false); err != nil {
 		return s.openFault("", err)
 	}
@@ -54,9 +55,9 @@ func (s *session) ready(ctx context.Context) *engine.Fault {
 	case <-s.blocking():
 		return s.blockedFault()
 	case <-ctx.Done():
-		return faultf(engine.Unavailable, codeTimeout, "rabbitmq: %s did not answer in time: %w", s.t.addr.hostPort(), context.Cause(ctx))
+		return faults.Newf(engine.Unavailable, codeTimeout, "rabbitmq: %s did not answer in time: %w", s.t.addr.HostPort(), context.Cause(ctx))
 	case <-timer.C:
-		return faultf(engine.Unavailable, codeTimeout, "rabbitmq: %s did not answer in time", s.t.addr.hostPort())
+		return faults.Newf(engine.Unavailable, codeTimeout, "rabbitmq: %s did not answer in time", s.t.addr.HostPort())
 	}
 	s.free.Store(true)
 	return nil

@@ -4,14 +4,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
+	"github.com/outward-dev/outward/transports/internal/wire"
 )
-
-// grace is how long a call that ran out of time waits for proof that nothing of
-// its messages is on its way, before it cuts the connection.
-const grace = 500 * time.Millisecond
 
 // A call is one call of Publish, or one message's trial.
 type call struct {
@@ -43,7 +40,13 @@ func (c *call) finish(i int, r engine.Result) {
 func (c *call) run(ctx context.Context, send func()) {
 	sent := make(chan struct{})
 	var guard sync.WaitGroup
-	guard.Go(func() { c.guard(ctx, sent) })
+	guard.Go(func() {
+		wire.Guard(ctx, sent, func() {
+			if s := c.writing.Load(); s != nil {
+				s.kill(codeTimeout)
+			}
+		})
+	})
 	send()
 	close(sent)
 	guard.Wait()
@@ -55,30 +58,11 @@ func (c *call) run(ctx context.Context, send func()) {
 	c.silence()
 	for _, e := range c.entries {
 		if e.abandon() {
-			c.finish(e.i, engine.Result{Fault: faultf(engine.Unknown, codeTimeout,
+			c.finish(e.i, engine.Result{Fault: faults.Newf(engine.Unknown, codeTimeout,
 				"rabbitmq: exchange %q: no confirmation in time: %w", exchangeName(e.p.exchange), context.Cause(ctx))})
 		}
 	}
 	<-c.done // what was settled meanwhile
-}
-
-// guard cuts the connection when ctx has ended and a write still hangs: nothing
-// else can end a write.
-func (c *call) guard(ctx context.Context, sent <-chan struct{}) {
-	select {
-	case <-sent:
-		return
-	case <-ctx.Done():
-	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-sent:
-	case <-timer.C:
-		if s := c.writing.Load(); s != nil {
-			s.kill(codeTimeout)
-		}
-	}
 }
 
 // silence makes sure that none of the call's outstanding messages can still be
@@ -99,7 +83,7 @@ func (c *call) silence() {
 			continue
 		}
 		asked[p.s] = true
-		if !p.s.drained(grace) {
+		if !p.s.drained() {
 			p.s.t.isolate(p.s, p.exchange)
 			p.s.kill(codeTimeout)
 			<-p.s.dead

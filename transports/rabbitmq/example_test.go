@@ -46,6 +46,6 @@ func ExampleNew_badURL() {
 	_, err := rabbitmq.New("amqp://app:100%secret@broker.internal/", &rabbitmq.Options{Window: -1})
 	fmt.Println(err)
 	// Output:
-	// rabbitmq: the URL contains a % that begins no percent-encoding; write %25
+	// rabbitmq: a URL contains a % that begins no percent-encoding; write %25
 	// Window is -1; it must be from 1 to 65535
 }

@@ -1,19 +1,15 @@
 package rabbitmq
 
 import (
-	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
-	"os"
 	"strconv"
-	"syscall"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/dialing"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // Codes of this transport's faults, beside the broker's own numbers.
@@ -21,53 +17,45 @@ const (
 	codeNoRoute     = engine.CodeNoRoute // DestinationFailed: no queue is bound for the routing key (312)
 	codeDestination = "destination"      // DestinationFailed: the destination string can't be read
 	codeNack        = "nack"             // Transient: refused by a queue, which may be full
-	codeNotSent     = engine.CodeNotSent // Transient: the time was over before it was its turn
+	codeNotSent     = faults.NotSent     // Transient: the time was over before it was its turn
 	codeWrite       = "write"            // Transient: the connection failed while it was being written
-	codeTimeout     = engine.CodeTimeout // Unknown, or Unavailable while connecting
-	codeLost        = "connection_lost"  // Unknown for what was sent, Unavailable otherwise
-	codeMalformed   = "malformed"        // Rejected: AMQP has no way to write it
-	codeTooLarge    = "too_large"        // Rejected: more than the broker takes
+	codeTimeout     = faults.Timeout     // Unknown, or Unavailable while connecting
+	codeLost        = faults.Lost        // Unknown for what was sent, Unavailable otherwise
+	codeMalformed   = faults.Malformed   // Rejected: AMQP has no way to write it
+	codeTooLarge    = faults.TooLarge    // Rejected: more than the broker takes
 	codeBlocked     = "blocked"          // Unavailable: the broker takes nothing, memory or disk alarm
-	codeClosed      = "closed"           // Unavailable: Close was called
-	codeRefused     = "refused"          // Unavailable: nobody listens
-	codeDNS         = "dns"              // Unavailable: the host name is not known
-	codeTLS         = "tls"              // Unavailable: no TLS, or a certificate that is not trusted
-	codeAuth        = "auth"             // Unavailable: user or password is wrong
+	codeClosed      = faults.Closed      // Unavailable: Close was called
+	codeRefused     = faults.Refused     // Unavailable: nobody listens
+	codeDNS         = faults.DNS         // Unavailable: the host name is not known
+	codeTLS         = faults.TLS         // Unavailable: no TLS, or a certificate that is not trusted
+	codeAuth        = faults.Auth        // Unavailable: user or password is wrong
 	codeSASL        = "sasl"             // Unavailable: no common login mechanism
 	codeVHost       = "vhost"            // Unavailable: virtual host missing or forbidden, or a connection limit
-	codeHandshake   = "handshake"        // Unavailable: whoever listens there speaks no AMQP 0-9-1
+	codeHandshake   = faults.Handshake   // Unavailable: whoever listens there speaks no AMQP 0-9-1
 )
-
-func fault(class engine.Class, code string, err error) *engine.Fault {
-	return &engine.Fault{Class: class, Code: code, Err: err}
-}
-
-func faultf(class engine.Class, code, format string, args ...any) *engine.Fault {
-	return fault(class, code, fmt.Errorf(format, args...))
-}
 
 // dialFault classifies what went wrong before a connection was open: nothing was
 // sent, so all of it is Unavailable. hostPort is the only part of the URL that
 // may be told.
 func dialFault(hostPort string, err error) *engine.Fault {
-	return fault(engine.Unavailable, dialCode(err), fmt.Errorf("rabbitmq: connect to %s: %w", hostPort, err))
+	return faults.New(engine.Unavailable, dialCode(err), fmt.Errorf("rabbitmq: connect to %s: %w", hostPort, err))
 }
 
 func dialCode(err error) string {
-	// When the time was over the rest is only what that looked like from inside. The
-	// library has its own values for what the broker did not put into words.
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return codeTimeout
-	case errors.Is(err, amqp.ErrSASL):
-		return codeSASL
-	case errors.Is(err, amqp.ErrCredentials):
-		return codeAuth
-	case errors.Is(err, amqp.ErrVhost):
-		return codeVHost
-	}
-	var broker *amqp.Error
-	if errors.As(err, &broker) {
+	code := dialing.Code(err, func(err error) string {
+		// The library has its own values for what the broker did not put into words.
+		switch {
+		case errors.Is(err, amqp.ErrSASL):
+			return codeSASL
+		case errors.Is(err, amqp.ErrCredentials):
+			return codeAuth
+		case errors.Is(err, amqp.ErrVhost):
+			return codeVHost
+		}
+		var broker *amqp.Error
+		if !errors.As(err, &broker) {
+			return ""
+		}
 		switch {
 		case broker.Code == amqp.AccessRefused:
 			return codeAuth
@@ -75,32 +63,13 @@ func dialCode(err error) string {
 			return codeVHost
 		case broker.Server:
 			return strconv.Itoa(broker.Code)
-		default:
-			return codeHandshake
 		}
+		return codeHandshake
+	})
+	if code == "" {
+		return codeLost
 	}
-	var (
-		dns       *net.DNSError
-		record    tls.RecordHeaderError
-		alert     tls.AlertError
-		verify    *tls.CertificateVerificationError
-		authority x509.UnknownAuthorityError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		timeout   interface{ Timeout() bool }
-	)
-	switch {
-	case errors.As(err, &dns):
-		return codeDNS
-	case errors.As(err, &record), errors.As(err, &alert), errors.As(err, &verify),
-		errors.As(err, &authority), errors.As(err, &hostname), errors.As(err, &invalid):
-		return codeTLS
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return codeRefused
-	case errors.As(err, &timeout) && timeout.Timeout():
-		return codeTimeout
-	}
-	return codeLost
+	return code
 }
 
 // verdict is what the end of a channel means for the messages that were sent on
@@ -133,14 +102,14 @@ func (e ending) verdict() verdict {
 		default:
 			err = fmt.Errorf("rabbitmq: exchange %q: no confirmation: %w", name, e.err)
 		}
-		return verdict{fault(engine.Unknown, code, err), suspect}
+		return verdict{faults.New(engine.Unknown, code, err), suspect}
 	}
 	if e.err == nil || !e.err.Server || e.reason != "" {
 		return unknown(codeLost, false)
 	}
 	code := strconv.Itoa(e.err.Code)
 	say := func(class engine.Class) verdict {
-		return verdict{fault: fault(class, code, fmt.Errorf("rabbitmq: exchange %q: %w", name, e.err))}
+		return verdict{fault: faults.New(class, code, fmt.Errorf("rabbitmq: exchange %q: %w", name, e.err))}
 	}
 	only := e.lost == 1
 	if e.connection {

@@ -3,16 +3,15 @@ package rabbitmq
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/transports/internal/envelope"
+	"github.com/outward-dev/outward/transports/internal/settings"
 )
 
 // Options are a Transport's settings. The zero value of each is the default that
@@ -98,56 +97,26 @@ func (o *Options) withDefaults() (Options, error) {
 	if o != nil {
 		v = *o
 	}
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
-	text := func(p *string, def string) {
-		if *p == "" {
-			*p = def
-		}
-	}
-	duration := func(name string, p *time.Duration, def, least, most time.Duration) {
-		if *p == 0 {
-			*p = def
-		}
-		if *p < least || *p > most {
-			fault("%s is %v; it must be from %v to %v", name, *p, least, most)
-		}
-	}
-	number := func(name string, p *int, def, most int) {
-		if *p == 0 {
-			*p = def
-		}
-		if *p < 1 || *p > most {
-			fault("%s is %d; it must be from 1 to %d", name, *p, most)
-		}
-	}
-	text(&v.Name, "rabbitmq")
-	text(&v.Source, envelope.DefaultSource)
-	text(&v.ConnectionName, "outward")
-	if _, err := url.Parse(v.Source); err != nil {
-		fault("Source %.80q is not a URI reference", v.Source)
-	}
-	if err := envelope.CheckShort("Source", v.Source); err != nil {
-		faults = append(faults, err)
-	}
-	duration("Heartbeat", &v.Heartbeat, 10*time.Second, time.Second, time.Minute)
-	duration("DialTimeout", &v.DialTimeout, 10*time.Second, time.Millisecond, time.Hour)
-	duration("WriteTimeout", &v.WriteTimeout, 10*time.Second, time.Millisecond, time.Hour)
-	number("Window", &v.Window, 1000, 65535)
-	number("MaxBody", &v.MaxBody, engine.DefaultMaxPayload, 512<<20)
+	var c settings.Checks
+	c.Text(&v.Name, "rabbitmq")
+	c.Source(&v.Source)
+	c.Add(envelope.CheckShort("Source", v.Source))
+	c.Text(&v.ConnectionName, "outward")
+	c.Duration("Heartbeat", &v.Heartbeat, 10*time.Second, time.Second, time.Minute)
+	c.Timeout("DialTimeout", &v.DialTimeout, 10*time.Second)
+	c.Timeout("WriteTimeout", &v.WriteTimeout, 10*time.Second)
+	c.Number("Window", &v.Window, 1000, 65535)
+	c.Number("MaxBody", &v.MaxBody, engine.DefaultMaxPayload, 512<<20)
 	if v.External && v.Credentials != nil {
-		fault("External and Credentials exclude each other")
+		c.Addf("External and Credentials exclude each other")
 	}
 	for _, d := range v.Destinations {
-		if _, err := parseDestination(d); err != nil {
-			faults = append(faults, err)
-		}
+		_, err := parseDestination(d)
+		c.Add(err)
 	}
-	faults = append(faults, v.Declare.check()...)
-	if v.Logger == nil {
-		v.Logger = slog.New(slog.DiscardHandler)
-	}
-	return v, errors.Join(faults...)
+	c.Add(v.Declare.check()...)
+	c.Logger(&v.Logger)
+	return v, c.Err()
 }
 
 // check reports what no broker could declare.

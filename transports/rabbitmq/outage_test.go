@@ -191,8 +191,8 @@ func TestCannotConnect(t *testing.T) {
 			if err != nil {
 				return nil, "", err
 			}
-			tr.redial = time.Minute
-			return tr, tr.addr.hostPort(), nil
+			tr.shared.Redial = time.Minute
+			return tr, tr.addr.HostPort(), nil
 		}})
 	}
 	transporttest.CannotConnect(t, secret, ways...)
@@ -206,9 +206,10 @@ func TestConnectionClosedByOperator(t *testing.T) {
 	tr := newTransport(t, brokerURL(t), &Options{ConnectionName: name})
 	wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, Destination("", q), messages(1))...)
 	conn := connectionNamed(t, name)
+	session := current(t, tr)
 	manage(t, "DELETE", "/connections/"+url.PathEscape(conn), nil)
 	select {
-	case <-tr.shared.current.dead:
+	case <-session.dead:
 	case <-time.After(5 * time.Second):
 		t.Fatal("the connection is still there")
 	}
@@ -276,7 +277,7 @@ func TestIdleChannelsMakeRoom(t *testing.T) {
 			wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, x, messages(3))...)
 		}
 	}
-	s := tr.shared.current
+	s := current(t, tr)
 	s.mu.Lock()
 	n := len(s.pipes)
 	s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // A pipe is one channel in confirm mode, for one exchange. Many calls of Publish
@@ -60,7 +61,7 @@ func newPipe(s *session, exchange string, ch *amqp.Channel, o *opening) *pipe {
 	// after the buffer was drained.
 	p.returns = ch.NotifyReturn(make(chan amqp.Return, s.t.opts.Window))
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
-	s.t.wg.Go(func() { p.watch(closes) })
+	s.t.life.Work.Go(func() { p.watch(closes) })
 	return p
 }
 
@@ -136,7 +137,7 @@ func (p *pipe) send(ctx context.Context, c *call, i int, key string, msg amqp.Pu
 	e.confirm = confirm
 	p.mu.Unlock()
 	c.entries = append(c.entries, e)
-	p.s.t.wg.Go(e.settle)
+	p.s.t.life.Work.Go(e.settle)
 	return nil
 }
 
@@ -213,11 +214,11 @@ func (p *pipe) unsent(e *entry, err error) error {
 	}
 	// A failed flush does not make the library close, and what follows a broken
 	// frame would be read as part of it.
-	p.s.wire.abort()
+	p.s.wire.Abort()
 	<-p.dead
 	p.remove(e)
 	<-p.slots
-	return faultf(engine.Transient, codeWrite, "rabbitmq: write to %s: %w", p.s.t.addr.hostPort(), err)
+	return faults.Newf(engine.Transient, codeWrite, "rabbitmq: write to %s: %w", p.s.t.addr.HostPort(), err)
 }
 
 // remove takes e out of the pending ones and closes a retired pipe after the last.
@@ -276,7 +277,7 @@ func (e *entry) settle() {
 	switch {
 	case returned != nil:
 		// Before the confirmation is looked at: an unroutable message is acknowledged.
-		f = faultf(engine.DestinationFailed, codeNoRoute, "rabbitmq: exchange %q has no queue for routing key %q: %d %s",
+		f = faults.Newf(engine.DestinationFailed, codeNoRoute, "rabbitmq: exchange %q has no queue for routing key %q: %d %s",
 			exchangeName(p.exchange), returned.RoutingKey, returned.ReplyCode, returned.ReplyText)
 	case acked:
 	case cut:
@@ -286,7 +287,7 @@ func (e *entry) settle() {
 			p.s.t.suspects.remove(e.id)
 		}
 	default:
-		f = faultf(engine.Transient, codeNack, "rabbitmq: exchange %q: refused by the broker; a queue may be full", exchangeName(p.exchange))
+		f = faults.Newf(engine.Transient, codeNack, "rabbitmq: exchange %q: refused by the broker; a queue may be full", exchangeName(p.exchange))
 	}
 	e.c.finish(e.i, engine.Result{Fault: f, Ack: ackWord(f)})
 }
@@ -370,6 +371,6 @@ func (p *pipe) retireIdle() bool {
 // closeIfDone closes a retired pipe that nobody waits on. p.mu is held.
 func (p *pipe) closeIfDone() {
 	if p.retired && p.live == 0 && !p.ch.IsClosed() {
-		p.s.t.wg.Go(func() { p.s.closeChannel(p.ch) })
+		p.s.t.life.Work.Go(func() { p.s.closeChannel(p.ch) })
 	}
 }

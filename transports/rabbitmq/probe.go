@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
 // Probe implements [engine.Prober]: it connects and asks whether the exchange is
@@ -26,14 +27,14 @@ func (t *Transport) Probe(ctx context.Context, destination string) *engine.Fault
 	if destination != "" {
 		var err error
 		if d, err = parseDestination(destination); err != nil {
-			return fault(engine.DestinationFailed, codeDestination, err)
+			return faults.New(engine.DestinationFailed, codeDestination, err)
 		}
 	}
-	if !t.enter() {
-		return errClosed()
+	if !t.life.Enter() {
+		return faults.NewClosed("rabbitmq")
 	}
-	defer t.calls.Done()
-	s, f := t.line(d.exchange).session(ctx)
+	defer t.life.Leave()
+	s, f := t.line(d.exchange).Session(ctx)
 	if f != nil {
 		return f
 	}
@@ -67,7 +68,7 @@ func (s *session) look(ctx context.Context, d target) *engine.Fault {
 	case errors.As(err, &broker) && broker.Code == amqp.ResourceLocked:
 		return nil // a queue that is another connection's alone takes messages all the same
 	case errors.Is(err, context.Cause(ctx)):
-		return faultf(engine.Unavailable, codeTimeout, "rabbitmq: %s did not answer in time: %w", s.t.addr.hostPort(), err)
+		return faults.Newf(engine.Unavailable, codeTimeout, "rabbitmq: %s did not answer in time: %w", s.t.addr.HostPort(), err)
 	}
 	f := s.openFault(d.exchange, err)
 	if d.exchange == "" && f.Class == engine.DestinationFailed {
@@ -81,7 +82,7 @@ func (s *session) look(ctx context.Context, d target) *engine.Fault {
 // connection ends.
 func (s *session) onChannel(ctx context.Context, ask func(*amqp.Channel) error) error {
 	answer := make(chan error, 1)
-	s.t.wg.Go(func() {
+	s.t.life.Work.Go(func() {
 		timer := time.AfterFunc(s.t.opts.DialTimeout, func() { s.kill(codeTimeout) })
 		defer timer.Stop()
 		ch, err := s.conn.Channel()
@@ -103,15 +104,15 @@ func (s *session) onChannel(ctx context.Context, ask func(*amqp.Channel) error) 
 // is what it should be, and has the exchanges and queues of Options.Destinations
 // and Options.Declare.
 func (t *Transport) Check(ctx context.Context) []engine.Finding {
-	broker := t.addr.hostPort()
+	broker := t.addr.HostPort()
 	find := func(level engine.Level, code, text, fix string) engine.Finding {
 		return engine.Finding{Level: level, Code: code, Text: text, Fix: fix}
 	}
-	if !t.enter() {
-		return []engine.Finding{find(engine.Fatal, codeClosed, errClosed().Err.Error(), "build a new transport")}
+	if !t.life.Enter() {
+		return []engine.Finding{find(engine.Fatal, codeClosed, faults.NewClosed("rabbitmq").Err.Error(), "build a new transport")}
 	}
-	defer t.calls.Done()
-	s, f := t.shared.session(ctx)
+	defer t.life.Leave()
+	s, f := t.shared.Session(ctx)
 	if f == nil {
 		f = s.ready(ctx)
 	}
@@ -157,14 +158,14 @@ func (t *Transport) checkServer(s *session, find func(engine.Level, string, stri
 	capabilities, _ := s.conn.Properties["capabilities"].(amqp.Table)
 	if ok, _ := capabilities["publisher_confirms"].(bool); !ok {
 		findings = append(findings, find(engine.Fatal, "no_confirms",
-			"the broker at "+t.addr.hostPort()+" has no publisher confirms, so nothing could ever count as published",
+			"the broker at "+t.addr.HostPort()+" has no publisher confirms, so nothing could ever count as published",
 			"use RabbitMQ"))
 	}
 	version, _ := s.conn.Properties["version"].(string)
 	major, _, _ := strings.Cut(version, ".")
 	if n, err := strconv.Atoi(major); err != nil || n < 3 {
 		findings = append(findings, find(engine.Warning, "version",
-			fmt.Sprintf("the broker at %s is %v %.40q; Outward is tested with RabbitMQ 3.10 and 4", t.addr.hostPort(), s.conn.Properties["product"], version),
+			fmt.Sprintf("the broker at %s is %v %.40q; Outward is tested with RabbitMQ 3.10 and 4", t.addr.HostPort(), s.conn.Properties["product"], version),
 			"use a supported RabbitMQ"))
 	}
 	return findings
@@ -178,7 +179,7 @@ func (s *session) declare(d *Topology) []error {
 	}
 	var faults []error
 	one := func(what, name string, declare func(*amqp.Channel) error) {
-		if err := s.onChannel(s.t.cut, declare); err != nil {
+		if err := s.onChannel(s.t.life.Context(), declare); err != nil {
 			err = fmt.Errorf("rabbitmq: declare %s %q: %w", what, name, err)
 			faults = append(faults, err)
 			s.t.log.Error("rabbitmq: could not declare", "error", err)

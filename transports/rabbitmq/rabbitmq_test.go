@@ -40,7 +40,7 @@ var harness = &transporttest.Harness{
 	},
 	At: func(t *testing.T, address string, redial time.Duration) engine.Transport {
 		tr := newTransport(t, "amqp://"+address, nil)
-		tr.redial = redial
+		tr.shared.Redial = redial
 		return tr
 	},
 	Large: 4 << 20,
@@ -72,7 +72,7 @@ func subject(t *testing.T, c transporttest.Conditions) (*transporttest.Subject, 
 	}
 	tr := newTransport(t, url, nil)
 	if c.Redial != 0 {
-		tr.redial = c.Redial
+		tr.shared.Redial = c.Redial
 	}
 	s.Transport = tr
 	return s, p
@@ -203,6 +203,16 @@ func newTransport(t testing.TB, url string, opts *Options) *Transport {
 	}
 	transporttest.CloseAfter(t, tr)
 	return tr
+}
+
+// current is the transport's connection.
+func current(t testing.TB, tr *Transport) *session {
+	t.Helper()
+	s, f := tr.shared.Session(within(t, 10*time.Second))
+	if f != nil {
+		t.Fatal(f)
+	}
+	return s
 }
 
 func TestPublishConfirmed(t *testing.T) {

@@ -10,16 +10,17 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/transports/internal/faults"
+	"github.com/outward-dev/outward/transports/internal/wire"
 )
 
 // A session is one connection to the broker, from login to its end. It is never
 // revived.
 type session struct {
-	t      *Transport
-	conn   *amqp.Connection
-	wire   *wire
-	opened time.Time
-	alone  bool // carries one message at a time
+	t     *Transport
+	conn  *amqp.Connection
+	wire  *wire.Conn
+	alone bool // carries one message at a time
 
 	dead chan struct{} // closed when the connection has ended and end is set
 	end  *amqp.Error
@@ -40,16 +41,16 @@ type opening struct {
 	fault *engine.Fault
 }
 
-func newSession(t *Transport, c *amqp.Connection, w *wire) *session {
+func newSession(t *Transport, c *amqp.Connection, w *wire.Conn) *session {
 	s := &session{
-		t: t, conn: c, wire: w, opened: time.Now(),
+		t: t, conn: c, wire: w,
 		dead: make(chan struct{}), pipes: map[string]*opening{}, blocked: make(chan struct{}),
 	}
 	// The library gives up on a listener that is not read for 5 s; this one is read
 	// at once, and holds the only close that can come.
 	closes := c.NotifyClose(make(chan *amqp.Error, 1))
 	blocks := c.NotifyBlocked(make(chan amqp.Blocking, 16))
-	t.wg.Go(func() { s.watch(closes, blocks) })
+	t.life.Work.Go(func() { s.watch(closes, blocks) })
 	return s
 }
 
@@ -74,13 +75,13 @@ func (s *session) watch(closes chan *amqp.Error, blocks chan amqp.Blocking) {
 	}
 	// Whatever ended it, the socket goes too: the library leaves it open where its
 	// own flush has failed.
-	s.wire.abort()
+	s.wire.Abort()
 	close(s.dead)
 	s.mu.Lock()
 	reason := s.reason
 	s.mu.Unlock()
 	if s.end != nil {
-		s.t.log.Warn("rabbitmq: connection lost", "broker", s.t.addr.hostPort(), "error", s.end, "reason", reason)
+		s.t.log.Warn("rabbitmq: connection lost", "broker", s.t.addr.HostPort(), "error", s.end, "reason", reason)
 	}
 }
 
@@ -93,11 +94,11 @@ func (s *session) block(b amqp.Blocking) {
 		s.alarm = b.Reason
 		close(s.blocked)
 		s.t.alarmed.Store(true)
-		s.t.log.Warn("rabbitmq: the broker takes no messages", "broker", s.t.addr.hostPort(), "reason", b.Reason)
+		s.t.log.Warn("rabbitmq: the broker takes no messages", "broker", s.t.addr.HostPort(), "reason", b.Reason)
 	case !b.Active && was:
 		s.blocked = make(chan struct{})
 		s.t.alarmed.Store(false)
-		s.t.log.Info("rabbitmq: the broker takes messages again", "broker", s.t.addr.hostPort())
+		s.t.log.Info("rabbitmq: the broker takes messages again", "broker", s.t.addr.HostPort())
 	}
 }
 
@@ -121,7 +122,7 @@ func (s *session) blocking() <-chan struct{} {
 func (s *session) blockedFault() *engine.Fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return faultf(engine.Unavailable, codeBlocked, "rabbitmq: %s takes no messages: %s", s.t.addr.hostPort(), s.alarm)
+	return faults.Newf(engine.Unavailable, codeBlocked, "rabbitmq: %s takes no messages: %s", s.t.addr.HostPort(), s.alarm)
 }
 
 func (s *session) ended() bool {
@@ -133,17 +134,23 @@ func (s *session) ended() bool {
 	}
 }
 
-// fault says how the session ended, for those who sent nothing on it. It must be
+// Usable implements [dialing.Session].
+func (s *session) Usable() bool { return !s.ended() }
+
+// Vain implements [dialing.Session].
+func (s *session) Vain() bool { return !s.proved.Load() }
+
+// Fault says how the session ended, for those who sent nothing on it. It must be
 // called after dead is closed or while the connection is being closed.
-func (s *session) fault() *engine.Fault {
+func (s *session) Fault() *engine.Fault {
 	select {
 	case <-s.dead:
 		if s.end != nil {
-			return faultf(engine.Unavailable, codeLost, "rabbitmq: connection to %s lost: %w", s.t.addr.hostPort(), s.end)
+			return faults.Newf(engine.Unavailable, codeLost, "rabbitmq: connection to %s lost: %w", s.t.addr.HostPort(), s.end)
 		}
 	default:
 	}
-	return faultf(engine.Unavailable, codeLost, "rabbitmq: connection to %s lost", s.t.addr.hostPort())
+	return faults.Newf(engine.Unavailable, codeLost, "rabbitmq: connection to %s lost", s.t.addr.HostPort())
 }
 
 // kill cuts the connection at once; what was not confirmed is Unknown for reason.
@@ -153,16 +160,16 @@ func (s *session) kill(reason string) {
 		s.reason = reason
 	}
 	s.mu.Unlock()
-	s.wire.abort()
+	s.wire.Abort()
 }
 
-// close says goodbye, for at most grace.
-func (s *session) close(grace time.Duration) {
+// Close says goodbye, for at most [wire.Grace].
+func (s *session) Close() {
 	// The library's deadline does not bound its locks; cutting the socket does.
-	timer := time.AfterFunc(grace, func() { s.kill(codeClosed) })
+	timer := time.AfterFunc(wire.Grace, func() { s.kill(codeClosed) })
 	defer timer.Stop()
-	if err := s.conn.CloseDeadline(time.Now().Add(grace)); err != nil && !errors.Is(err, amqp.ErrClosed) {
-		s.t.log.Debug("rabbitmq: close", "broker", s.t.addr.hostPort(), "error", err)
+	if err := s.conn.CloseDeadline(time.Now().Add(wire.Grace)); err != nil && !errors.Is(err, amqp.ErrClosed) {
+		s.t.log.Debug("rabbitmq: close", "broker", s.t.addr.HostPort(), "error", err)
 	}
 	<-s.dead
 }
@@ -176,7 +183,7 @@ func (s *session) pipe(ctx context.Context, exchange string) (*pipe, *engine.Fau
 		s.makeRoom()
 		o = &opening{ready: make(chan struct{})}
 		s.pipes[exchange] = o
-		s.t.wg.Go(func() {
+		s.t.life.Work.Go(func() {
 			o.pipe, o.fault = s.open(exchange, o)
 			if o.fault != nil {
 				s.forget(exchange, o)
@@ -188,7 +195,7 @@ func (s *session) pipe(ctx context.Context, exchange string) (*pipe, *engine.Fau
 	select {
 	case <-o.ready:
 	case <-ctx.Done():
-		return nil, faultf(engine.Unavailable, codeTimeout, "rabbitmq: %s opened no channel in time: %w", s.t.addr.hostPort(), context.Cause(ctx)), false
+		return nil, faults.Newf(engine.Unavailable, codeTimeout, "rabbitmq: %s opened no channel in time: %w", s.t.addr.HostPort(), context.Cause(ctx)), false
 	}
 	return o.pipe, o.fault, o.fault != nil && s.ended()
 }
@@ -244,11 +251,11 @@ func (s *session) open(exchange string, o *opening) (*pipe, *engine.Fault) {
 // openFault classifies what went wrong before a channel could be used.
 func (s *session) openFault(exchange string, err error) *engine.Fault {
 	if s.conn.IsClosed() {
-		return faultf(engine.Unavailable, codeLost, "rabbitmq: connection to %s lost: %w", s.t.addr.hostPort(), err)
+		return faults.Newf(engine.Unavailable, codeLost, "rabbitmq: connection to %s lost: %w", s.t.addr.HostPort(), err)
 	}
 	v := ending{exchange: exchange, lost: 1}
 	if !errors.As(err, &v.err) {
-		return faultf(engine.Transient, codeLost, "rabbitmq: open a channel: %w", err)
+		return faults.Newf(engine.Transient, codeLost, "rabbitmq: open a channel: %w", err)
 	}
 	f := v.verdict().fault
 	if f.Class != engine.DestinationFailed {
@@ -260,36 +267,25 @@ func (s *session) openFault(exchange string, err error) *engine.Fault {
 // drained reports whether the broker has read everything that was written before
 // the call. It reads a connection in order, so an answer to anything asked now
 // proves it.
-func (s *session) drained(grace time.Duration) bool {
+func (s *session) drained() bool {
 	s.mu.Lock()
 	blocked := s.isBlocked()
 	s.mu.Unlock()
 	if blocked {
 		return false // it reads nothing from a publisher it has blocked
 	}
-	answered := make(chan bool, 1)
-	s.t.wg.Go(func() {
+	return wire.Drained(&s.t.life.Work, s.dead, func() bool {
 		ch, err := s.conn.Channel()
-		answered <- err == nil
 		if err == nil {
-			s.closeChannel(ch)
+			s.t.life.Work.Go(func() { s.closeChannel(ch) })
 		}
+		return err == nil
 	})
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case ok := <-answered:
-		return ok
-	case <-timer.C:
-		return false
-	case <-s.dead:
-		return true // cut: nothing more can be sent on it
-	}
 }
 
 // closeChannel gives a channel back.
 func (s *session) closeChannel(ch *amqp.Channel) {
 	if err := ch.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) && !s.conn.IsClosed() {
-		s.t.log.Debug("rabbitmq: close a channel", "broker", s.t.addr.hostPort(), "error", err)
+		s.t.log.Debug("rabbitmq: close a channel", "broker", s.t.addr.HostPort(), "error", err)
 	}
 }

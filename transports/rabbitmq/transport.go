@@ -13,29 +13,28 @@ import (
 
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/transports/internal/envelope"
+	"github.com/outward-dev/outward/transports/internal/faults"
+	"github.com/outward-dev/outward/transports/internal/lifetime"
 )
 
 // A Transport publishes to one virtual host of one RabbitMQ. It connects when it
 // is first used and again when a connection is lost. It may be shared.
 type Transport struct {
-	addr     *address
+	addr     *endpoint
 	opts     Options
 	log      *slog.Logger
 	redial   time.Duration // no dial sooner than this after one that failed
 	maxPipes int           // channels of a connection; past it an idle one makes room
 
-	cut     context.Context // ends when Close cuts off what still runs
-	cutOff  context.CancelFunc
-	wg      sync.WaitGroup // every goroutine of the transport
-	alarmed atomic.Bool    // a broker in alarm was met and has not been seen well since
+	life    *lifetime.Lifetime
+	alarmed atomic.Bool // a broker in alarm was met and has not been seen well since
 
 	suspects suspects
 
-	mu     sync.Mutex
-	closed bool
-	calls  sync.WaitGroup
 	shared *line
-	solo   map[string]*line // by exchange
+
+	mu   sync.Mutex
+	solo map[string]*line // by exchange
 }
 
 var (
@@ -49,7 +48,7 @@ var (
 // percent-encoded. It reports everything that is wrong with url and opts at once,
 // in words that contain no part of the URL, and starts nothing. opts may be nil.
 func New(url string, opts *Options) (*Transport, error) {
-	addr, errURL := parseAddress(url)
+	addr, errURL := parseURL(url)
 	o, errOpts := opts.withDefaults()
 	if errURL == nil && o.TLS != nil && !addr.tls {
 		errURL = errors.New("Options.TLS is set and the URL is not amqps://")
@@ -60,9 +59,11 @@ func New(url string, opts *Options) (*Transport, error) {
 	if err := errors.Join(errURL, errOpts); err != nil {
 		return nil, fmt.Errorf("rabbitmq: %w", err)
 	}
-	t := &Transport{addr: addr, opts: o, log: o.Logger, redial: 200 * time.Millisecond, maxPipes: 512, solo: map[string]*line{}}
-	t.cut, t.cutOff = context.WithCancel(context.Background())
-	t.shared = &line{t: t}
+	t := &Transport{
+		addr: addr, opts: o, log: o.Logger, life: lifetime.New(),
+		redial: 200 * time.Millisecond, maxPipes: 512, solo: map[string]*line{},
+	}
+	t.shared = t.newLine()
 	return t, nil
 }
 
@@ -74,21 +75,6 @@ func (t *Transport) Describe() engine.TransportInfo {
 	return engine.TransportInfo{Name: t.opts.Name, Kind: "rabbitmq"}
 }
 
-// enter counts a call in, unless the transport is closed.
-func (t *Transport) enter() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.closed {
-		return false
-	}
-	t.calls.Add(1)
-	return true
-}
-
-func errClosed() *engine.Fault {
-	return fault(engine.Unavailable, codeClosed, errors.New("rabbitmq: the transport is closed"))
-}
-
 // Publish implements [engine.Transport]. destination is what [Destination]
 // writes. Calls for one exchange share a channel and its window.
 func (t *Transport) Publish(ctx context.Context, destination string, msgs []engine.Outgoing, report func(i int, res engine.Result)) {
@@ -97,23 +83,21 @@ func (t *Transport) Publish(ctx context.Context, destination string, msgs []engi
 	}
 	failAll := func(f *engine.Fault) {
 		for i := range msgs {
-			copied := *f
-			report(i, engine.Result{Fault: &copied})
+			report(i, engine.Result{Fault: faults.Again(f)})
 		}
 	}
 	d, err := parseDestination(destination)
 	if err != nil {
-		failAll(fault(engine.DestinationFailed, codeDestination, err))
+		failAll(faults.New(engine.DestinationFailed, codeDestination, err))
 		return
 	}
-	if !t.enter() {
-		failAll(errClosed())
+	if !t.life.Enter() {
+		failAll(faults.NewClosed("rabbitmq"))
 		return
 	}
-	defer t.calls.Done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(t.cut, func() { cancel(errors.New("the transport was closed")) })()
+	defer t.life.Leave()
+	ctx, done := t.life.Bind(ctx)
+	defer done()
 
 	c := newCall(len(msgs), report)
 	c.run(ctx, func() {
@@ -134,12 +118,10 @@ func (t *Transport) Publish(ctx context.Context, destination string, msgs []engi
 			if stops(f) {
 				// Nothing that follows would fare better, and each would take as long.
 				for j := i + 1; j < len(msgs); j++ {
-					copied := *f
-					c.finish(j, engine.Result{Fault: &copied})
+					c.finish(j, engine.Result{Fault: faults.Again(f)})
 				}
 				for _, j := range alone {
-					copied := *f
-					c.finish(j, engine.Result{Fault: &copied})
+					c.finish(j, engine.Result{Fault: faults.Again(f)})
 				}
 				return
 			}
@@ -158,7 +140,7 @@ func stops(f *engine.Fault) bool {
 // losing everybody else's messages with it.
 func (t *Transport) prepare(d target, m *engine.Outgoing) (string, amqp.Publishing, *engine.Fault) {
 	refuse := func(code string, err error) (string, amqp.Publishing, *engine.Fault) {
-		return "", amqp.Publishing{}, fault(engine.Rejected, code, fmt.Errorf("rabbitmq: %w", err))
+		return "", amqp.Publishing{}, faults.New(engine.Rejected, code, fmt.Errorf("rabbitmq: %w", err))
 	}
 	if m.ID.IsZero() {
 		return refuse(codeMalformed, errors.New("the message has no id"))
@@ -223,18 +205,16 @@ func sendOn(ctx context.Context, p *pipe, c *call, i int, key string, pub amqp.P
 	case errors.As(err, &f):
 		return f, false
 	}
-	return fault(engine.Transient, codeWrite, err), false
+	return faults.New(engine.Transient, codeWrite, err), false
 }
 
-func notSent(ctx context.Context) *engine.Fault {
-	return faultf(engine.Transient, codeNotSent, "rabbitmq: not sent: %w", context.Cause(ctx))
-}
+func notSent(ctx context.Context) *engine.Fault { return faults.NewNotSent("rabbitmq", ctx) }
 
 // pipe returns a channel for exchange that is, as far as is known, open and not
 // blocked.
 func (t *Transport) pipe(ctx context.Context, exchange string) (*pipe, *engine.Fault) {
 	for {
-		s, f := t.line(exchange).session(ctx)
+		s, f := t.line(exchange).Session(ctx)
 		if f != nil {
 			return nil, f
 		}
@@ -282,7 +262,7 @@ func (t *Transport) isolate(s *session, exchange string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.solo[exchange] == nil && len(t.solo) < maxSolo {
-		t.solo[exchange] = &line{t: t}
+		t.solo[exchange] = t.newLine()
 		t.log.Warn("rabbitmq: an exchange that holds up others gets a connection of its own", "exchange", exchangeName(exchange))
 	}
 }
@@ -292,7 +272,7 @@ func (t *Transport) tryAlone(ctx context.Context, d target, msgs []engine.Outgoi
 	var s *session
 	defer func() {
 		if s != nil {
-			s.close(grace)
+			s.Close()
 		}
 	}()
 	for n, i := range suspects {
@@ -310,8 +290,7 @@ func (t *Transport) tryAlone(ctx context.Context, d target, msgs []engine.Outgoi
 		c.finish(i, res)
 		if f != nil && stops(f) {
 			for _, j := range suspects[n+1:] {
-				copied := *f
-				c.finish(j, engine.Result{Fault: &copied})
+				c.finish(j, engine.Result{Fault: faults.Again(f)})
 			}
 			return
 		}
@@ -322,7 +301,7 @@ func (t *Transport) tryAlone(ctx context.Context, d target, msgs []engine.Outgoi
 // first, which knows when the broker is out of reach or blocked and does not let
 // itself be hurried.
 func (t *Transport) dialAlone(ctx context.Context, exchange string) (*session, *engine.Fault) {
-	ordinary, f := t.line(exchange).session(ctx)
+	ordinary, f := t.line(exchange).Session(ctx)
 	if f != nil {
 		return nil, f
 	}
@@ -358,7 +337,7 @@ func (s *session) try(ctx context.Context, exchange, key string, pub amqp.Publis
 			continue
 		}
 		if gone {
-			unsent = s.fault()
+			unsent = s.Fault()
 		}
 		return unsent, res
 	}
@@ -366,52 +345,14 @@ func (s *session) try(ctx context.Context, exchange, key string, pub amqp.Publis
 
 // Close implements [engine.Transport].
 func (t *Transport) Close(ctx context.Context) error {
-	t.mu.Lock()
-	if t.closed {
+	return t.life.Close(ctx, "rabbitmq", func() {
+		var goodbyes sync.WaitGroup
+		goodbyes.Go(t.shared.Close)
+		t.mu.Lock()
+		for _, l := range t.solo {
+			goodbyes.Go(l.Close)
+		}
 		t.mu.Unlock()
-		return nil
-	}
-	t.closed = true
-	t.mu.Unlock()
-
-	idle := make(chan struct{})
-	go func() { // ends with the last call, which the cut below brings about
-		t.calls.Wait()
-		close(idle)
-	}()
-	var err error
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		err = fmt.Errorf("rabbitmq: close: cut off what was being published: %w", context.Cause(ctx))
-		t.cutOff()
-		<-idle
-	}
-	t.cutOff()
-	var goodbyes sync.WaitGroup
-	goodbyes.Go(t.shared.close)
-	t.mu.Lock()
-	for _, l := range t.solo {
-		goodbyes.Go(l.close)
-	}
-	t.mu.Unlock()
-	goodbyes.Wait()
-	t.wg.Wait()
-	return err
-}
-
-// close ends the line's connection; no call is running.
-func (l *line) close() {
-	l.mu.Lock()
-	dialing := l.dialing
-	l.mu.Unlock()
-	if dialing != nil {
-		<-dialing // the cut has ended it
-	}
-	l.mu.Lock()
-	s := l.current
-	l.mu.Unlock()
-	if s != nil {
-		s.close(grace)
-	}
+		goodbyes.Wait()
+	})
 }
