@@ -59,16 +59,21 @@ func (s *Store) ask(ctx context.Context, query string, dest ...any) error {
 func (s *Store) checkFile(ctx context.Context, add adder) (stop bool) {
 	var version, file, mode, locking string
 	var timeout, sync int
-	err := errors.Join(
-		s.ask(ctx, `SELECT sqlite_version()`, &version),
-		s.ask(ctx, `SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'`, &file),
-		s.ask(ctx, `PRAGMA main.journal_mode`, &mode),
-		s.ask(ctx, `PRAGMA main.locking_mode`, &locking),
-		s.ask(ctx, `PRAGMA busy_timeout`, &timeout),
-		s.ask(ctx, `PRAGMA main.synchronous`, &sync))
-	if err != nil {
-		addError(add, err)
-		return true
+	for _, q := range []struct {
+		query string
+		dest  any
+	}{
+		{`SELECT sqlite_version()`, &version},
+		{`SELECT coalesce(file, '') FROM pragma_database_list WHERE name = 'main'`, &file},
+		{`PRAGMA main.journal_mode`, &mode},
+		{`PRAGMA main.locking_mode`, &locking},
+		{`PRAGMA busy_timeout`, &timeout},
+		{`PRAGMA main.synchronous`, &sync},
+	} {
+		if err := s.ask(ctx, q.query, q.dest); err != nil {
+			addError(add, err) // the others would say the same
+			return true
+		}
 	}
 	if older(version, oldestLibrary) {
 		add(engine.Fatal, "library_version", "use a newer driver", "the SQLite library has version %s; the oldest supported one is %s", version, oldestLibrary)
