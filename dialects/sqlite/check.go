@@ -149,10 +149,15 @@ func (s *Store) checkSchema(ctx context.Context, add adder) (stop bool) {
 	return false
 }
 
-// checkWrites takes the write lock and gives it back: nothing else tells whether a
-// file can be written.
+// checkWrites writes nothing and rolls it back: nothing else tells whether a file can
+// be written.
 func (s *Store) checkWrites(ctx context.Context, add adder) (stop bool) {
-	err := s.write(ctx, func(*tx) error { return errDry })
+	err := s.write(ctx, func(t *tx) error {
+		if _, err := t.exec("check", s.names.sql(lockSQL)); err != nil {
+			return err
+		}
+		return errDry
+	})
 	if errors.Is(err, errDry) {
 		return false
 	}

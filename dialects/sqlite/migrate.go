@@ -145,8 +145,14 @@ var errDry = errors.New("dry run")
 func migrateOne(ctx context.Context, db *sql.DB, n names, ms []Migration, dry bool, report *MigrateReport) (done bool, err error) {
 	var version int
 	err = write(ctx, db, nil, func(t *tx) (err error) {
-		if version, err = schemaVersion(t, n); err != nil || version >= len(ms) {
+		if version, err = schemaVersion(t, n); err != nil {
 			return err
+		}
+		if report.From < 0 {
+			report.From, report.To = version, version
+		}
+		if version >= len(ms) {
+			return nil
 		}
 		if dry {
 			return errDry
@@ -159,9 +165,6 @@ func migrateOne(ctx context.Context, db *sql.DB, n names, ms []Migration, dry bo
 	})
 	if err != nil && !errors.Is(err, errDry) {
 		return false, err
-	}
-	if report.From < 0 {
-		report.From, report.To = version, version
 	}
 	switch {
 	case version >= len(ms):
