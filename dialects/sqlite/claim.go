@@ -27,11 +27,10 @@ const (
 // budget is how many rows a transaction may still move.
 type budget struct{ left int }
 
-func newBudget() *budget        { return &budget{chunk} }
-func (b *budget) spend(n int)   { b.left -= n }
-func (b *budget) over() bool    { return b.left <= 0 }
-func (b *budget) moved() int    { return chunk - b.left }
-func (b *budget) cut(n int) int { return max(min(n, b.left), 0) }
+func (s *Store) newBudget() *budget { return &budget{s.chunk} }
+func (b *budget) spend(n int)       { b.left -= n }
+func (b *budget) over() bool        { return b.left <= 0 }
+func (b *budget) cut(n int) int     { return max(min(n, b.left), 0) }
 
 // leaseSQL finds free lanes that have work, the least recently used first. The probe
 // for work is a scalar subquery: SQLite makes a join of an EXISTS, and sorted every
@@ -206,7 +205,7 @@ type look struct {
 // claimOnce is the whole claim in one transaction: what is due comes back, lanes
 // are chosen and read, what may not go is put aside, and what goes is written down.
 func (s *Store) claimOnce(t *tx, work *toDo, l *look) error {
-	b := newBudget()
+	b := s.newBudget()
 	if work.due || work.over {
 		if err := s.promote(t, work, b, l.first); err != nil {
 			return err
@@ -268,8 +267,8 @@ func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 			return err
 		}
 		c := &l.choice
-		if ahead := c.Crowded(limit) || c.Hidden(limit); ahead && limit < chunk {
-			limit = chunk
+		if ahead := c.Crowded(limit) || c.Hidden(limit); ahead && limit < s.chunk {
+			limit = s.chunk
 			if err := s.readOnce(t, "ahead", s.q.ahead[:], false, limit, l); err != nil {
 				return err
 			}
@@ -299,7 +298,7 @@ func (s *Store) readOnce(t *tx, name string, queries []string, bodies bool, limi
 	}
 	l.rows = l.rows[:0]
 	if cap(l.rows) < limit {
-		l.rows = make([]reading.Row, 0, min(limit, chunk))
+		l.rows = make([]reading.Row, 0, min(limit, s.chunk))
 	}
 	l.all = true
 	size := int64(0)
@@ -308,14 +307,14 @@ func (s *Store) readOnce(t *tx, name string, queries []string, bodies bool, limi
 			return err
 		}
 		// Rows come one by one: those that would not fit into the claim are not fetched.
-		if size += l.rows[len(l.rows)-1].Size; bodies && size > reading.MaxBytes {
+		if size += l.rows[len(l.rows)-1].Size; bodies && size > s.bytes {
 			l.all = false
 			return errEnough
 		}
 		return nil
 	}, args...)
 	l.all = l.all && len(l.rows) < limit
-	l.choice = reading.Choose(l.rows, &l.req, l.token)
+	l.choice = reading.Choose(l.rows, &l.req, l.token, s.bytes)
 	return err
 }
 

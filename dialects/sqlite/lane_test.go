@@ -10,7 +10,7 @@ import (
 // TestLanes: keys of every usual shape spread over the lanes, and so do rows without
 // one; rows of a key share theirs.
 func TestLanes(t *testing.T) {
-	const n = 3200 // 50 a lane
+	const n = 1920 // 30 a lane
 	for name, key := range map[string]func(i int) string{
 		"none":     func(int) string { return "" },
 		"numbers":  func(i int) string { return fmt.Sprint(i) },

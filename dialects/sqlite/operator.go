@@ -195,7 +195,7 @@ func (s *Store) Discard(ctx context.Context, f engine.Filter, by engine.Actor) (
 		if _, err := t.exec("discard", s.names.sql(discardSQL), list(seqs)); err != nil {
 			return err
 		}
-		return s.unblock(t, seqs, newBudget())
+		return s.unblock(t, seqs, s.newBudget())
 	})
 	if n > 0 {
 		s.Wake()

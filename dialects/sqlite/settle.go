@@ -164,7 +164,7 @@ func (st *settling) run(t *tx) (err error) {
 	if st.owners, err = s.owners(t, all); err != nil {
 		return err
 	}
-	b := newBudget()
+	b := s.newBudget()
 	if err := st.publish(t, b); err != nil {
 		return err
 	}

@@ -172,7 +172,8 @@ func TestChunks(t *testing.T) {
 	s := d.open()
 	head := d.enqueue(msg("t", "k"))
 	d.settle(s, 0, engine.DeadLetter(d.claim(s, req(1))[0].Receipt, true, engine.Fault{}))
-	const n = 2*chunk + 500
+	s.chunk = 300
+	const n = 700
 	d.exec(`INSERT INTO {messages} (topic, type, ordering_key) WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < ?) SELECT 't', 'a', 'k' FROM i`, n)
 	if c := d.claim(s, req(100)); len(c) != 0 {
 		t.Fatalf("%d claimed behind a dead one", len(c))
@@ -183,13 +184,13 @@ func TestChunks(t *testing.T) {
 	if done, err := s.Discard(t.Context(), engine.Filter{IDs: head}, engine.Actor{Name: "anna"}); done != 1 || err != nil {
 		t.Fatal(done, err)
 	}
-	if back := one[int](d, `SELECT count(*) FROM {messages} WHERE state = 0`); back != chunk {
-		t.Errorf("a discard brought back %d, want %d", back, chunk)
+	if back := one[int](d, `SELECT count(*) FROM {messages} WHERE state = 0`); back != s.chunk {
+		t.Errorf("a discard brought back %d, want %d", back, s.chunk)
 	}
 	d.sound()
 	last := int64(0)
 	for went := 0; went < n; {
-		c := d.claim(s, req(2000))
+		c := d.claim(s, req(50))
 		if len(c) == 0 {
 			t.Fatalf("%d of %d went", went, n)
 		}
@@ -209,17 +210,18 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestLargePayloads: a claim holds 64 MB, not a thousand times 8 MB.
+// TestLargePayloads: a claim holds so many bytes, however many messages it may have.
 func TestLargePayloads(t *testing.T) {
 	d := newDatabase(t, nil)
 	s := d.open()
-	const each = 8 << 20
+	s.bytes = 1 << 20
+	const each = 128 << 10
 	d.exec(`INSERT INTO {messages} (topic, type, payload) WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < 20) SELECT 't', 'a', zeroblob(?) FROM i`, each)
 	went := 0
 	for went < 20 {
 		c := d.claim(s, req(1000))
-		if len(c) == 0 || len(c) > 64<<20/each {
-			t.Fatalf("%d messages of 8 MB", len(c))
+		if len(c) == 0 || len(c) > 8 {
+			t.Fatalf("%d messages of 128 KB", len(c))
 		}
 		for i := range c {
 			d.settle(s, 0, engine.MarkPublished(c[i].Receipt))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -24,6 +25,8 @@ type Store struct {
 	want  *Retention
 	log   *slog.Logger // may be nil
 	q     statements
+	chunk int   // how many rows a transaction moves at most
+	bytes int64 // and a claim's payloads have
 
 	book     claims.Book
 	suspects atomic.Bool
@@ -66,7 +69,7 @@ func NewStore(db *sql.DB, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: new store: %w", err)
 	}
-	s := &Store{db: db, names: n, want: want, q: newStatements(n)}
+	s := &Store{db: db, names: n, want: want, q: newStatements(n), chunk: chunk, bytes: reading.MaxBytes}
 	if opts != nil {
 		s.log = opts.Logger
 	}

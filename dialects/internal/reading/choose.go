@@ -14,8 +14,9 @@ type Choice struct {
 }
 
 // Choose decides about rows, which must be in the order of their Seq. Those that go
-// get token in their receipts.
-func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID) Choice {
+// get token in their receipts; their payloads have at most bytes together, but for a
+// single one that is larger.
+func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID, bytes int64) Choice {
 	c := Choice{read: len(rows)}
 	closed := map[string]bool{} // keys of which nothing more goes in this claim
 	room, cut, size := req.Limit, false, int64(0)
@@ -70,7 +71,7 @@ func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID) Choice {
 				room = min(room, row.Company)
 			}
 		}
-		if len(c.Batch) > 0 && size+row.Size > MaxBytes {
+		if len(c.Batch) > 0 && size+row.Size > bytes {
 			cut = true
 		}
 		if cut || len(c.Batch) >= room {

@@ -23,8 +23,8 @@ type Row struct {
 	Size  int64 // of its payload, in bytes
 }
 
-// MaxBytes bounds the payloads of one claim, but for a single one that is larger: a
-// thousand messages of 16 MB would not fit into memory.
+// MaxBytes is how large the payloads of one claim may be: a thousand messages of
+// 16 MB would not fit into memory.
 const MaxBytes = 64 << 20
 
 // A receipt's Scope holds the lane and the stamp.
