@@ -16,7 +16,7 @@ import (
 type line = dialing.Line[*session]
 
 func (t *Transport) newLine() *line {
-	return &line{Dial: t.dialAny, Redial: t.redial, Work: &t.life.Work, Peer: "natsjs: connect to " + t.servers()}
+	return &line{Dial: t.dialAny, Redial: dialing.Redial, Work: &t.life.Work, Peer: "natsjs: connect to " + t.servers()}
 }
 
 // dialAny makes one attempt with each server, until one answers. It begins with the

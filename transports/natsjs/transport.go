@@ -21,10 +21,9 @@ import (
 // A Transport publishes to the JetStream of one account. It connects when it is
 // first used and again when a connection is lost, without end. It may be shared.
 type Transport struct {
-	addrs  []*endpoint
-	opts   Options
-	log    *slog.Logger
-	redial time.Duration // no dial sooner than this after one that failed
+	addrs []*endpoint
+	opts  Options
+	log   *slog.Logger
 
 	life  *lifetime.Lifetime
 	line  *line
@@ -61,7 +60,7 @@ func New(url string, opts *Options) (*Transport, error) {
 		return nil, fmt.Errorf("natsjs: %w", err)
 	}
 	t := &Transport{
-		addrs: addrs, opts: o, log: o.Logger, life: lifetime.New(), redial: 200 * time.Millisecond,
+		addrs: addrs, opts: o, log: o.Logger, life: lifetime.New(),
 		gates: map[string]*gate{}, seen: map[string]bool{}, unheard: map[string]time.Time{},
 	}
 	t.line = t.newLine()
@@ -331,8 +330,11 @@ func permission(class engine.Class, subject string, err error) *engine.Fault {
 // trouble says what is wrong with the call's subject. Everything that was sent has
 // been answered.
 func (t *Transport) trouble(ctx context.Context, c *call) *engine.Fault {
-	if c.denied != nil {
-		return permission(engine.DestinationFailed, c.subject, c.denied)
+	c.mu.Lock()
+	denied := c.denied // the server's word may still be on its way here
+	c.mu.Unlock()
+	if denied != nil {
+		return permission(engine.DestinationFailed, c.subject, denied)
 	}
 	return t.nobody(ctx, c.subject)
 }

@@ -57,6 +57,7 @@ func TestBadURLTellsNoSecret(t *testing.T) {
 		"amqp://u:S3CRET@:5672/":                   address.ErrHost,
 		"amqp://u:S3CRET@[::1/":                    address.ErrHost,
 		"amqp://u:S3CRET@[S3CRET]/":                address.ErrHost,
+		"amqp://u:S3CRET@S3\"CRET/":                address.ErrHost,
 		"amqp://u:S3CRET@h:S3CRET/":                address.ErrPort,
 		"amqp://u:S3CRET@h:0/":                     address.ErrPort,
 		"amqp://u:S3CRET@h:70000/":                 address.ErrPort,

@@ -46,10 +46,10 @@ func parseDestination(s string) (target, error) {
 	var d target
 	var err error
 	if d.exchange, err = unescape(exchange); err != nil {
-		return target{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
+		return target{}, fmt.Errorf("destination %.80q: %w", s, err)
 	}
 	if d.key, err = unescape(key); err != nil {
-		return target{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
+		return target{}, fmt.Errorf("destination %.80q: %w", s, err)
 	}
 	switch {
 	case exchange == "":
@@ -62,7 +62,7 @@ func parseDestination(s string) (target, error) {
 		err = errors.Join(envelope.CheckShort("the exchange", d.exchange), envelope.CheckShort("the routing key", d.key))
 	}
 	if err != nil {
-		return target{}, fmt.Errorf("rabbitmq: destination %.80q: %w", s, err)
+		return target{}, fmt.Errorf("destination %.80q: %w", s, err)
 	}
 	if d.exchange == DefaultExchange {
 		d.exchange = ""

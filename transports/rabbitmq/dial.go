@@ -25,7 +25,7 @@ type line = dialing.Line[*session]
 func (t *Transport) newLine() *line {
 	return &line{
 		Dial:   func() (*session, *engine.Fault) { return t.dial(t.life.Context()) },
-		Redial: t.redial,
+		Redial: dialing.Redial,
 		Work:   &t.life.Work,
 		Peer:   "rabbitmq: connect to " + t.addr.HostPort(),
 	}

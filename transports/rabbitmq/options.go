@@ -111,8 +111,9 @@ func (o *Options) withDefaults() (Options, error) {
 		c.Addf("External and Credentials exclude each other")
 	}
 	for _, d := range v.Destinations {
-		_, err := parseDestination(d)
-		c.Add(err)
+		if _, err := parseDestination(d); err != nil {
+			c.Addf("Destinations: %w", err)
+		}
 	}
 	c.Add(v.Declare.check()...)
 	c.Logger(&v.Logger)

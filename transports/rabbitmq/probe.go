@@ -27,7 +27,7 @@ func (t *Transport) Probe(ctx context.Context, destination string) *engine.Fault
 	if destination != "" {
 		var err error
 		if d, err = parseDestination(destination); err != nil {
-			return faults.New(engine.DestinationFailed, codeDestination, err)
+			return faults.Newf(engine.DestinationFailed, codeDestination, "rabbitmq: %w", err)
 		}
 	}
 	if !t.life.Enter() {

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -23,8 +22,7 @@ type Transport struct {
 	addr     *endpoint
 	opts     Options
 	log      *slog.Logger
-	redial   time.Duration // no dial sooner than this after one that failed
-	maxPipes int           // channels of a connection; past it an idle one makes room
+	maxPipes int // channels of a connection; past it an idle one makes room
 
 	life    *lifetime.Lifetime
 	alarmed atomic.Bool // a broker in alarm was met and has not been seen well since
@@ -61,7 +59,7 @@ func New(url string, opts *Options) (*Transport, error) {
 	}
 	t := &Transport{
 		addr: addr, opts: o, log: o.Logger, life: lifetime.New(),
-		redial: 200 * time.Millisecond, maxPipes: 512, solo: map[string]*line{},
+		maxPipes: 512, solo: map[string]*line{},
 	}
 	t.shared = t.newLine()
 	return t, nil
@@ -88,7 +86,7 @@ func (t *Transport) Publish(ctx context.Context, destination string, msgs []engi
 	}
 	d, err := parseDestination(destination)
 	if err != nil {
-		failAll(faults.New(engine.DestinationFailed, codeDestination, err))
+		failAll(faults.Newf(engine.DestinationFailed, codeDestination, "rabbitmq: %w", err))
 		return
 	}
 	if !t.life.Enter() {

@@ -11,6 +11,11 @@ import (
 	"github.com/outward-dev/outward/transports/internal/faults"
 )
 
+// Redial is the pause after an attempt that failed. It is short: what asks too often
+// are calls that are on their way when a broker goes, and the relay pauses on its own
+// account after that.
+const Redial = 200 * time.Millisecond
+
 // A Session is one connection, from login to its end. It is never revived.
 type Session interface {
 	// Usable reports whether it takes messages.
@@ -28,7 +33,8 @@ type Session interface {
 type Line[S Session] struct {
 	// Dial makes one attempt. It is not called again before it has returned.
 	Dial func() (S, *engine.Fault)
-	// Redial: no attempt sooner than this after one that failed.
+	// Redial: no attempt sooner than this after one that failed. [Redial], except in
+	// tests.
 	Redial time.Duration
 	// Work gets the goroutines of the attempts.
 	Work *sync.WaitGroup
