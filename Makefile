@@ -11,6 +11,7 @@ help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 quickstart: ## what an outbox does, in one program that needs no server: SQLite, JetStream, a relay that is killed; it checks itself
+	@echo "Building; the first time takes a minute."
 	@cd examples && CGO_ENABLED=0 $(GO) run ./quickstart
 
 test: ## every test of every module with -race, on real servers that it starts and stops; ARGS="-run X ./engine/..." for fewer
