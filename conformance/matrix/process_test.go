@@ -91,7 +91,7 @@ type relayProcess struct {
 // the test at the latest.
 func (p *pair) startRelay(change func(*relaySpec)) *relayProcess {
 	p.t.Helper()
-	spec := relaySpec{Dialect: p.dialect.name, StoreAt: p.storeAt, Transport: p.transport.name, BrokerAt: p.brokerAt, Lease: 3 * time.Second}
+	spec := relaySpec{Dialect: p.dialect.name, StoreAt: p.storeAt, Transport: p.name, BrokerAt: p.brokerAt, Lease: 3 * time.Second}
 	if change != nil {
 		change(&spec)
 	}

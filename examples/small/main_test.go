@@ -67,7 +67,11 @@ func TestTheProgramRelaysItsMessage(t *testing.T) {
 	if _, err := ch.QueueDeclare("orders", true, false, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
-	defer ch.QueueDelete("orders", false, false, false)
+	defer func() {
+		if _, err := ch.QueueDelete("orders", false, false, false); err != nil {
+			t.Errorf("the queue stays behind: %v", err)
+		}
+	}()
 	in, err := ch.Consume("orders", "", true, false, false, false, nil)
 	if err != nil {
 		t.Fatal(err)
