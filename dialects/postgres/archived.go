@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -22,8 +23,8 @@ SELECT m.settled_at, m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''),
        m.outcome = 'discarded', NOT m.content
   FROM {archive} m
  WHERE (m.settled_at, m.seq) > ($1::timestamptz, $2::bigint) AND m.settled_at < $3::timestamptz
-   AND NOT EXISTS (SELECT FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at < $3::timestamptz
-                      AND (b.settled_at, b.seq) > (m.settled_at, m.seq))%s
+   AND (SELECT b.seq FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at < $3::timestamptz
+           AND (b.settled_at, b.seq) > (m.settled_at, m.seq) LIMIT 1) IS NULL%s
  ORDER BY m.settled_at, m.seq LIMIT %d`
 
 // Archived implements [engine.Archive]. It shows what was settled before it began.
@@ -94,7 +95,7 @@ func (s *Store) archivedPage(ctx context.Context, f engine.Filter, last time.Tim
 		}
 		r.ID, r.SettledAt = id.Bytes, r.SettledAt.UTC()
 		// Without its content a row has no headers to decode, and that is no fault.
-		_ = decode(&r.Message, headers, payload, text, occurred)
+		_ = reading.Decode(&r.Message, reading.Body{Headers: headers, Payload: payload, Text: text, Occurred: occurred})
 		if created != nil {
 			r.CreatedAt = created.UTC()
 		}

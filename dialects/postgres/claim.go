@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outward-dev/outward/dialects/internal/claims"
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -23,8 +25,8 @@ const (
 	// again, for so long at most; the next one goes on where it stopped.
 	maxRounding = 2 * time.Second
 	// maxClaimBytes bounds the payloads of one claim, but for a single one that is
-	// larger: a thousand messages of 16 MB would not fit into memory.
-	maxClaimBytes = 64 << 20
+	// larger.
+	maxClaimBytes = reading.MaxBytes
 	// maxHoldChunks is how many chunks of blocked rows one round moves.
 	maxHoldChunks = 5
 )
@@ -70,14 +72,14 @@ func stateIs(state int) string { return fmt.Sprintf("m.state + 0 = %d", state) }
 // that no more rows are read than are wanted.
 //
 // low is the smallest entry of the row's key, own whether the row has one itself.
-var readSQL = reading("m.headers::text, m.payload, m.payload_text",
+var readSQL = rowsSQL("m.headers::text, m.payload, m.payload_text",
 	fmt.Sprintf("sum(a.size) OVER (ORDER BY a.seq NULLS FIRST) - a.size < %d", maxClaimBytes))
 
 // aheadSQL is readSQL without what may be large, to look far ahead.
-var aheadSQL = reading("NULL::text, NULL::bytea, NULL::text", "true")
+var aheadSQL = rowsSQL("NULL::text, NULL::bytea, NULL::text", "true")
 
-// reading reads rows with their body, as far as fits says.
-func reading(body, fits string) string {
+// rowsSQL reads rows with their body, as far as fits says.
+func rowsSQL(body, fits string) string {
 	return `
 WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid)
 SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type,
@@ -96,7 +98,9 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, '
 }
 
 // bodySQL reads what aheadSQL left out, of the rows that go.
-const bodySQL = `SELECT m.seq, m.headers::text, m.payload, m.payload_text FROM {messages} m WHERE m.seq = ANY ($1::bigint[])`
+var bodySQL = `
+SELECT m.seq, m.headers::text, m.payload, m.payload_text, CASE WHEN ` + ordinary("m.occurred_at") + ` THEN m.occurred_at END
+  FROM {messages} m WHERE m.seq = ANY ($1::bigint[])`
 
 // merged is a query for the first limit ready rows of the lanes in mine, in the
 // order of seq. Each part is an ordered walk over one lane's range of the partial
@@ -180,7 +184,7 @@ UPDATE {lanes} l
        handed_total = CASE WHEN h.lane IS NULL THEN 0 ELSE cardinality($3::bigint[]) END,
        lease_until  = CASE WHEN h.lane IS NULL THEN '-infinity' ELSE l.lease_until END
   FROM {lanes} o LEFT JOIN h ON h.lane = o.lane
- WHERE o.token = $1::uuid AND l.lane = o.lane AND l.token = $1::uuid`
+ WHERE o.Token = $1::uuid AND l.lane = o.lane AND l.token = $1::uuid`
 
 // Claim implements [engine.Store]. It looks at up to eight lanes at a time, those
 // first that were used longest ago.
@@ -204,19 +208,19 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 		})
 		if err != nil {
 			if len(r.orphaned) > 0 {
-				s.freeNow(ctx, orphan{token: r.token, lanes: r.orphaned, until: time.Now().Add(req.Lease)})
+				s.freeNow(ctx, claims.Orphan{Token: r.token, Lanes: r.orphaned, Until: time.Now().Add(req.Lease)})
 			}
 			return nil, fmt.Errorf("postgres: claim: %w", err)
 		}
-		if r.suspects {
+		if r.Suspects {
 			s.suspects.Store(true)
 		}
 		// What the read found blocked, and what a release left half done. Neither
 		// makes the claim fail: the next one meets it again.
 		r.moved += s.holdBlocked(ctx, r)
 		r.moved += s.drainMarked(ctx, r.draining)
-		if len(r.batch) > 0 {
-			return r.result(), nil
+		if len(r.Batch) > 0 {
+			return r.Claimed(), nil
 		}
 		if r.moved == 0 || time.Since(start) > maxRounding {
 			return nil, nil
@@ -230,15 +234,11 @@ type look struct {
 	token engine.ID
 	first bool // of this Claim
 
-	lanes    []int16
-	rows     []row
-	batch    []*row
-	suspects bool // one was met that could not go
-	ahead    bool // the rows were read without their bodies
+	lanes []int16
+	rows  []reading.Row
+	ahead bool // the rows were read without their bodies
 
-	later  []int64 // not due
-	parked []int64 // of a paused topic
-	behind []*row  // to be held
+	reading.Choice
 
 	draining []int16 // lanes with a drain marker
 	moved    int     // rows that are out of the way now, or of which more will come back
@@ -269,7 +269,7 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},
 		commit(),
 		begin(), limits(req.Lease),
-		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), storable(req.Worker), lanesPerClaim}, rows: collect(&r.lanes)},
+		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), reading.Storable(req.Worker), lanesPerClaim}, rows: collect(&r.lanes)},
 		statement{name: "suspect", sql: s.q.suspect, args: []any{token}},
 		statement{name: "read", sql: s.q.read, args: []any{token, req.Limit}, rows: r.scan},
 	)
@@ -286,10 +286,10 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		}
 	}
 	second := r.moves(s, token)
-	lanes, stamps := make([]int16, len(r.batch)), make([]int32, len(r.batch))
-	seqs := make([]int64, len(r.batch))
-	for i, row := range r.batch {
-		lanes[i], seqs[i], stamps[i] = row.lane, row.Receipt.Seq, row.stamp
+	lanes, stamps := make([]int16, len(r.Batch)), make([]int32, len(r.Batch))
+	seqs := make([]int64, len(r.Batch))
+	for i, row := range r.Batch {
+		lanes[i], seqs[i], stamps[i] = row.Lane, row.Receipt.Seq, row.Stamp
 	}
 	second = append(second, statement{name: "hand", sql: s.q.hand, args: []any{token, lanes, seqs, stamps}}, commit())
 	if err := s.send(ctx, conn, second...); err != nil {
@@ -298,84 +298,19 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		}
 		return err
 	}
-	if len(r.batch) > 0 {
+	if len(r.Batch) > 0 {
 		slices.Sort(lanes)
-		s.claims.add(r.token, slices.Compact(lanes), seqs, req.Lease, start)
+		s.claims.Add(r.token, slices.Compact(lanes), seqs, req.Lease, start)
 	}
 	return nil
 }
 
-// choose decides about every row that was read, in the order of seq.
-func (r *look) choose() {
-	closed := map[string]bool{} // keys of which nothing more goes in this claim
-	room, cut, size := r.req.Limit, false, int64(0)
-	paused := make(map[string]bool, len(r.req.Paused))
-	for _, topic := range r.req.Paused {
-		paused[topic] = true
-	}
-	for i := range r.rows {
-		row := &r.rows[i]
-		key := row.Key
-		closes := func() {
-			if key != "" {
-				closed[key] = true
-			}
-		}
-		if row.later {
-			r.later = append(r.later, row.Receipt.Seq)
-			continue
-		}
-		if row.low >= 0 && row.low < row.Receipt.Seq {
-			// A drain marker (0) means that the key's rows are just coming back: they wait,
-			// and are not held again.
-			if row.low > 0 {
-				r.behind = append(r.behind, row)
-			}
-			closes()
-			continue
-		}
-		if closed[key] {
-			continue
-		}
-		if row.low == row.Receipt.Seq {
-			closes() // the head that holds back its key goes alone
-		}
-		if paused[row.Topic] {
-			r.parked = append(r.parked, row.Receipt.Seq)
-			closes()
-			continue
-		}
-		if row.Company > 0 && !r.req.Idle {
-			r.suspects = true
-			closes()
-			continue
-		}
-		if row.Company > 0 && !cut {
-			if len(r.batch) >= row.Company {
-				cut = true
-			} else {
-				room = min(room, row.Company)
-			}
-		}
-		if len(r.batch) > 0 && size+row.size > maxClaimBytes {
-			cut = true
-		}
-		if cut || len(r.batch) >= room {
-			cut = true
-			closes()
-			continue
-		}
-		row.Receipt.Token = r.token
-		size += row.size
-		r.batch = append(r.batch, row)
-	}
-}
+// choose decides about every row that was read.
+func (r *look) choose() { r.Choice = reading.Choose(r.rows, &r.req, r.token, maxClaimBytes) }
 
-// hidden reports whether suspects, which stay where they are until this process
-// is idle, may hide so much that it is worth while to look past them.
-func (r *look) hidden() bool {
-	return r.suspects && len(r.rows) >= r.req.Limit && 2*len(r.batch) < r.req.Limit
-}
+// crowded and hidden say when it is time to look far ahead; see [reading.Choice].
+func (r *look) crowded() bool { return r.Crowded(r.req.Limit) }
+func (r *look) hidden() bool  { return r.Hidden(r.req.Limit) }
 
 // lookAhead reads again, far more rows and little of each, and then the rest of
 // those that go.
@@ -386,23 +321,23 @@ func (s *Store) lookAhead(ctx context.Context, conn *pgx.Conn, r *look, token pg
 		return err
 	}
 	r.choose()
-	if len(r.batch) == 0 {
+	if len(r.Batch) == 0 {
 		return nil
 	}
-	bySeq := make(map[int64]*row, len(r.batch))
-	seqs := make([]int64, len(r.batch))
-	for i, row := range r.batch {
+	bySeq := make(map[int64]*reading.Row, len(r.Batch))
+	seqs := make([]int64, len(r.Batch))
+	for i, row := range r.Batch {
 		seqs[i], bySeq[row.Receipt.Seq] = row.Receipt.Seq, row
 	}
 	return s.send(ctx, conn, statement{name: "body", sql: s.q.body, args: []any{seqs}, rows: func(rows pgx.Rows) error {
 		for rows.Next() {
 			var seq int64
-			var b body
-			if err := rows.Scan(&seq, &b.headers, &b.payload, &b.text); err != nil {
+			var b reading.Body
+			if err := rows.Scan(&seq, &b.Headers, &b.Payload, &b.Text, &b.Occurred); err != nil {
 				return err
 			}
 			if row := bySeq[seq]; row != nil {
-				row.decode(b)
+				row.Bad = reading.Decode(&row.Message, b)
 			}
 		}
 		return rows.Err()
@@ -411,39 +346,25 @@ func (s *Store) lookAhead(ctx context.Context, conn *pgx.Conn, r *look, token pg
 
 // moves are the statements that put aside what may not go now.
 func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
-	if len(r.later) > 0 {
-		r.moved += len(r.later)
-		sts = append(sts, statement{name: "park", sql: s.q.park, args: []any{r.later, token}})
+	if len(r.Later) > 0 {
+		r.moved += len(r.Later)
+		sts = append(sts, statement{name: "park", sql: s.q.park, args: []any{r.Later, token}})
 		if r.crowded() {
 			sts = append(sts, statement{name: "park near", sql: s.q.parkNear, args: []any{token}})
 		}
 	}
-	if len(r.parked) > 0 {
-		r.moved += len(r.parked)
+	if len(r.Parked) > 0 {
+		r.moved += len(r.Parked)
 		names := make([]string, len(r.req.Paused)) // of the pauses, by topic
 		for i, topic := range r.req.Paused {
 			names[i] = cmp.Or(r.req.PausedFor[topic], topic)
 		}
-		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.parked, r.req.Paused, names, token}})
+		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.Parked, r.req.Paused, names, token}})
 		if r.crowded() {
 			sts = append(sts, statement{name: "pause near", sql: s.q.pauseNear, args: []any{r.req.Paused, names, token}})
 		}
 	}
 	return sts
-}
-
-// crowded reports whether so many of the rows that were read have to go aside that
-// it is time to clear the front of the lanes in large chunks.
-func (r *look) crowded() bool {
-	return len(r.rows) >= r.req.Limit && 2*(len(r.later)+len(r.parked)+len(r.behind)) >= len(r.rows)
-}
-
-func (r *look) result() []engine.Claimed {
-	claimed := make([]engine.Claimed, len(r.batch))
-	for i, row := range r.batch {
-		claimed[i] = row.Claimed
-	}
-	return claimed
 }
 
 // collect reads a result of one column.
@@ -463,7 +384,7 @@ func collect[T any](into *[]T) func(rows pgx.Rows) error {
 
 // freeOrphans frees what earlier claims left leased without knowing.
 func (s *Store) freeOrphans(ctx context.Context) {
-	for _, o := range s.claims.takeOrphans(time.Now()) {
+	for _, o := range s.claims.TakeOrphans(time.Now()) {
 		s.freeNow(ctx, o)
 	}
 }
@@ -471,16 +392,16 @@ func (s *Store) freeOrphans(ctx context.Context) {
 // freeNow frees a claim's lanes in a transaction of its own, also when the
 // caller's ctx is over. If that fails the next Claim tries it again, and at the
 // latest the end of the lease does it.
-func (s *Store) freeNow(ctx context.Context, o orphan) {
+func (s *Store) freeNow(ctx context.Context, o claims.Orphan) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer cancel()
 	err := s.run(ctx, func() []statement {
-		return transaction(endTimeout, s.lockStatement(o.lanes, nil),
-			statement{name: "free", sql: s.q.free, args: []any{[]pgtype.UUID{{Bytes: o.token, Valid: true}}, o.lanes}})
+		return transaction(endTimeout, s.lockStatement(o.Lanes, nil),
+			statement{name: "free", sql: s.q.free, args: []any{[]pgtype.UUID{{Bytes: o.Token, Valid: true}}, o.Lanes}})
 	})
 	if err != nil {
 		s.later(ctx, "free lanes", err)
-		s.claims.keepOrphan(o)
+		s.claims.KeepOrphan(o)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -60,7 +61,7 @@ func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Dura
 	)
 	seen := map[held]bool{}
 	for _, r := range rs {
-		lane := laneOf(r)
+		lane := reading.LaneOf(r)
 		seqs, rowLanes, t = append(seqs, r.Seq), append(rowLanes, lane), append(t, tokens.add(r.Token))
 		if h := (held{lane, r.Token}); !seen[h] {
 			seen[h] = true
@@ -71,7 +72,7 @@ func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Dura
 	var losts []int64
 	err = s.run(ctx, func() []statement {
 		return transaction(lockTimeout,
-			s.lockStatement(lanesOf(len(rs), func(i int) engine.Receipt { return rs[i] }), nil),
+			s.lockStatement(reading.LanesOf(lanes, len(rs), func(i int) engine.Receipt { return rs[i] }), nil),
 			statement{name: "extend lanes", sql: s.q.extendLanes, args: []any{heldLanes, heldTokens, us}},
 			statement{name: "extend rows", sql: s.q.extendRows, args: []any{seqs, rowLanes, t, tokens.list, us}},
 			statement{name: "extend lost", sql: s.q.extendLosts, args: []any{seqs, rowLanes, t, tokens.list}, rows: collect(&losts)})
@@ -82,9 +83,9 @@ func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Dura
 	for _, n := range losts {
 		lost = append(lost, rs[n-1])
 	}
-	s.claims.forget(lost)
+	s.claims.Forget(lost)
 	for token := range tokens.index {
-		s.claims.extended(token, lease, start)
+		s.claims.Extended(token, lease, start)
 	}
 	return lost, nil
 }

@@ -51,14 +51,14 @@ c AS MATERIALIZED (
 // holdBlocked moves blocked rows out of the ready set, so that each is met once. It
 // returns how many went.
 func (s *Store) holdBlocked(ctx context.Context, r *look) (held int) {
-	if len(r.behind) == 0 {
+	if len(r.Behind) == 0 {
 		return 0
 	}
 	token := uuidOf(r.token)
-	seqs := make([]int64, len(r.behind))
+	seqs := make([]int64, len(r.Behind))
 	var keys []string
 	seen := map[string]bool{}
-	for i, row := range r.behind {
+	for i, row := range r.Behind {
 		seqs[i] = row.Receipt.Seq
 		if !seen[row.Key] {
 			seen[row.Key], keys = true, append(keys, row.Key)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -121,7 +122,7 @@ SELECT m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coale
 		}
 		r.ID = id.Bytes
 		// What is wrong with a row that can't be decoded stands in LastError.
-		_ = decode(&r.Message, headers, payload, text, occurred)
+		_ = reading.Decode(&r.Message, reading.Body{Headers: headers, Payload: payload, Text: text, Occurred: occurred})
 		if created != nil {
 			r.CreatedAt = created.UTC()
 		}
@@ -195,7 +196,7 @@ func (s *Store) commandDead(ctx context.Context, name, sql string, f engine.Filt
 		var done int
 		err = s.run(ctx, func() []statement {
 			return transaction(lockTimeout, s.lockStatement(ls, nil),
-				statement{name: name, sql: sql, args: []any{seqs, storable(by.Name), by.Relay, storable(by.Reason)}, rows: count(&done)})
+				statement{name: name, sql: sql, args: []any{seqs, reading.Storable(by.Name), by.Relay, reading.Storable(by.Reason)}, rows: count(&done)})
 		})
 		if err != nil {
 			return n, fmt.Errorf("postgres: %s: %w", name, err)
@@ -272,7 +273,7 @@ func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (n
 	f.From, f.To = time.Time{}, time.Time{}
 	left, empty := f.Limit, 0
 	for {
-		c := &conditions{args: []any{last, storable(by.Name), by.Relay, storable(by.Reason), lastSeq, until}}
+		c := &conditions{args: []any{last, reading.Storable(by.Name), by.Relay, reading.Storable(by.Reason), lastSeq, until}}
 		c.filter(f, "settled_at")
 		more := ""
 		if len(c.parts) > 0 {

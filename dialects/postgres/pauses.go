@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Pause(ctx context.Context, p engine.Pause) error {
 	if p.By.Relay {
 		class = p.Class.String()
 	}
-	_, err := s.pool.Exec(ctx, s.names.sql(pauseDestinationSQL), p.Destination, storable(p.By.Name), p.By.Relay, storable(p.By.Reason), class,
+	_, err := s.pool.Exec(ctx, s.names.sql(pauseDestinationSQL), p.Destination, reading.Storable(p.By.Name), p.By.Relay, reading.Storable(p.By.Reason), class,
 		microseconds(p.ProbeAfter))
 	if err != nil {
 		return fmt.Errorf("postgres: pause: %w", err)
@@ -55,7 +56,7 @@ func (s *Store) Pause(ctx context.Context, p engine.Pause) error {
 
 // Resume implements [engine.Operator].
 func (s *Store) Resume(ctx context.Context, destination string, by engine.Actor) (bool, error) {
-	tag, err := s.pool.Exec(ctx, s.names.sql(resumeSQL), destination, storable(by.Name), by.Relay, storable(by.Reason))
+	tag, err := s.pool.Exec(ctx, s.names.sql(resumeSQL), destination, reading.Storable(by.Name), by.Relay, reading.Storable(by.Reason))
 	if err != nil {
 		return false, fmt.Errorf("postgres: resume: %w", err)
 	}

@@ -2,15 +2,16 @@ package postgres
 
 import (
 	"fmt"
-	"strings"
+
+	"github.com/outward-dev/outward/dialects/internal/ddl"
 )
 
 // Formats that Render knows.
 const (
-	FormatSQL     = "sql"     // plain statements
-	FormatGoose   = "goose"   // pressly/goose
-	FormatMigrate = "migrate" // golang-migrate/migrate
-	FormatAtlas   = "atlas"   // ariga/atlas; run `atlas migrate hash` afterwards
+	FormatSQL     = ddl.FormatSQL     // plain statements
+	FormatGoose   = ddl.FormatGoose   // pressly/goose
+	FormatMigrate = ddl.FormatMigrate // golang-migrate/migrate
+	FormatAtlas   = ddl.FormatAtlas   // ariga/atlas; run `atlas migrate hash` afterwards
 )
 
 // A File is a migration as another tool wants it.
@@ -29,23 +30,15 @@ func Render(format string, opts *Options) ([]File, error) {
 	}
 	files := make([]File, len(ms))
 	for i, m := range ms {
-		body := strings.TrimRight(m.SQL, "\n") + "\n"
+		sql := m.SQL
 		if i == 0 && n.schema != defaultSchema {
-			body = n.sql("CREATE SCHEMA IF NOT EXISTS {schema};\n\n") + body
+			sql = n.sql("CREATE SCHEMA IF NOT EXISTS {schema};\n\n") + sql
 		}
-		base := fmt.Sprintf("%04d_%s%s", m.Version, n.prefix, m.Name)
-		switch format {
-		case FormatSQL:
-			files[i] = File{base + ".sql", "BEGIN;\n\n" + body + "\nCOMMIT;\n"}
-		case FormatGoose:
-			files[i] = File{base + ".sql", "-- +goose Up\n" + body}
-		case FormatMigrate:
-			files[i] = File{base + ".up.sql", body}
-		case FormatAtlas:
-			files[i] = File{base + ".sql", body}
-		default:
-			return nil, fmt.Errorf("postgres: render migrations: unknown format %q; known are sql, goose, migrate and atlas", format)
+		name, content, err := ddl.Render(format, ddl.Step{Version: m.Version, Name: n.prefix + m.Name, SQL: sql}, "BEGIN;", "COMMIT;")
+		if err != nil {
+			return nil, fmt.Errorf("postgres: render migrations: %w", err)
 		}
+		files[i] = File{name, content}
 	}
 	return files, nil
 }

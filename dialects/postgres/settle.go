@@ -8,6 +8,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outward-dev/outward/dialects/internal/claims"
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -121,7 +123,7 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 	for i := range ss {
 		rs[i] = ss[i].Receipt
 	}
-	answer := s.claims.begin(rs)
+	answer := s.claims.Begin(rs)
 	st := &settling{store: s, ss: ss, answer: answer, publish: s.q.publish}
 	switch {
 	case have.retention.Published <= 0:
@@ -131,7 +133,7 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 		st.publish = s.q.publishFull
 	}
 	err = s.run(ctx, st.statements)
-	for _, o := range answer.end(err == nil) {
+	for _, o := range answer.End(err == nil) {
 		s.freeNow(ctx, o)
 	}
 	if err != nil {
@@ -144,23 +146,11 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 type settling struct {
 	store   *Store
 	ss      []engine.Settlement
-	answer  *answer
+	answer  *claims.Answer
 	publish string
 
 	tokens map[int16]engine.ID // who has the lanes
 	mine   []int64             // rows that were this claim's although the lane isn't
-}
-
-// lanesOf lists the lanes of receipts, each once.
-func lanesOf(n int, receipt func(i int) engine.Receipt) []int16 {
-	var seen [lanes]bool
-	var ls []int16
-	for i := range n {
-		if l := laneOf(receipt(i)); l >= 0 && l < lanes && !seen[l] {
-			seen[l], ls = true, append(ls, l)
-		}
-	}
-	return ls
 }
 
 // tokenList numbers the tokens of a call, for a settlement of a thousand messages
@@ -187,10 +177,10 @@ func (l *tokenList) add(id engine.ID) int16 {
 func (st *settling) statements() []statement {
 	s := st.store
 	st.tokens, st.mine = map[int16]engine.ID{}, st.mine[:0]
-	all := lanesOf(len(st.ss), func(i int) engine.Receipt { return st.ss[i].Receipt })
+	all := reading.LanesOf(lanes, len(st.ss), func(i int) engine.Receipt { return st.ss[i].Receipt })
 	var freed []pgtype.UUID
 	var freedLanes []int16
-	for token, ls := range st.answer.frees {
+	for token, ls := range st.answer.Frees {
 		freed, freedLanes, all = append(freed, uuidOf(token)), append(freedLanes, ls...), append(all, ls...)
 	}
 	slices.Sort(all)
@@ -221,7 +211,7 @@ func (st *settling) statements() []statement {
 		kind, text, class := int16(settleFree), "", ""
 		switch one.Kind {
 		case engine.Retried, engine.Buried:
-			kind, text, class = settleRetry, storable(one.Fault.Text()), one.Fault.Class.String()
+			kind, text, class = settleRetry, reading.Storable(one.Fault.Text()), one.Fault.Class.String()
 			if one.Kind == engine.Buried {
 				kind = settleBury
 			}
@@ -231,7 +221,7 @@ func (st *settling) statements() []statement {
 		case engine.Detached:
 			kind = settleDetach
 		}
-		o.seqs, o.lanes, o.t, o.stamps = append(o.seqs, r.Seq), append(o.lanes, laneOf(r)), append(o.t, o.add(r.Token)), append(o.stamps, stampOf(r))
+		o.seqs, o.lanes, o.t, o.stamps = append(o.seqs, r.Seq), append(o.lanes, reading.LaneOf(r)), append(o.t, o.add(r.Token)), append(o.stamps, reading.StampOf(r))
 		o.kind, o.after = append(o.kind, kind), append(o.after, microseconds(one.After))
 		o.charge, o.hold, o.pauses = append(o.charge, one.Charge), append(o.hold, one.HoldKey), append(o.pauses, one.PausedFor)
 		o.errors, o.classes = append(o.errors, text), append(o.classes, class)
@@ -267,7 +257,7 @@ func (st *settling) lost() (lost []engine.Receipt) {
 	}
 	for i := range st.ss {
 		r := st.ss[i].Receipt
-		if token, known := st.tokens[laneOf(r)]; (!known || token != r.Token || r.Token.IsZero()) && !mine[r.Seq] {
+		if token, known := st.tokens[reading.LaneOf(r)]; (!known || token != r.Token || r.Token.IsZero()) && !mine[r.Seq] {
 			lost = append(lost, r)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/claims"
+	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -244,14 +246,14 @@ func TestStepReleasedIsNotHeldAgain(t *testing.T) {
 		}
 		c := db.claim(s, req(10)) // leaves the lane's token to s
 		db.settle(s, 0, engine.Release(c[0].Receipt), engine.Release(c[1].Receipt))
-		r := &look{req: req(10), token: c[0].Receipt.Token, lanes: []int16{laneOf(c[0].Receipt)},
-			behind: []*row{{Claimed: c[1]}}}
+		r := &look{req: req(10), token: c[0].Receipt.Token, lanes: []int16{reading.LaneOf(c[0].Receipt)},
+			Choice: reading.Choice{Behind: []*reading.Row{{Claimed: c[1]}}}}
 		s.holdBlocked(t.Context(), r)
 	})
 	// And such a row is not asked to be held in the first place.
-	r := &look{req: req(10), rows: []row{{Claimed: engine.Claimed{Message: engine.Message{Key: "k"}, Receipt: engine.Receipt{Seq: 7}}, low: 0}}}
+	r := &look{req: req(10), rows: []reading.Row{{Claimed: engine.Claimed{Message: engine.Message{Key: "k"}, Receipt: engine.Receipt{Seq: 7}}, Low: 0}}}
 	r.choose()
-	if len(r.behind) != 0 || len(r.batch) != 0 {
+	if len(r.Behind) != 0 || len(r.Batch) != 0 {
 		t.Error("a row of a key that is being brought back was taken for blocked or free")
 	}
 }
@@ -303,13 +305,9 @@ func TestStepOrphanIsFreedLater(t *testing.T) {
 		db.enqueue(msg("t", ""))
 		s := db.open()
 		c := db.claim(s, req(10))
-		s.claims.keepOrphan(orphan{token: c[0].Receipt.Token, lanes: []int16{laneOf(c[0].Receipt)}, until: time.Now().Add(time.Hour)})
+		s.claims.KeepOrphan(claims.Orphan{Token: c[0].Receipt.Token, Lanes: []int16{reading.LaneOf(c[0].Receipt)}, Until: time.Now().Add(time.Hour)})
 		if c := db.claim(s, req(10)); len(c) != 1 || c[0].Company != 0 {
 			t.Errorf("%+v", c)
-		}
-		s.claims.keepOrphan(orphan{until: time.Now().Add(-time.Second)})
-		if o := s.claims.takeOrphans(time.Now()); len(o) != 0 {
-			t.Error("an orphan whose lease is over was kept")
 		}
 	})
 }
@@ -369,22 +367,10 @@ func TestStepFreedByTheLast(t *testing.T) {
 		if c := db.claim(db.open(), req(10)); len(c) != 1 {
 			t.Errorf("the lane is not free: %d messages", len(c))
 		}
-		if n := len(s.claims.byToken); n != 0 {
+		if n := s.claims.Len(); n != 0 {
 			t.Errorf("%d claims are remembered", n)
 		}
 	})
-}
-
-// What is remembered of claims is bounded: those that nobody answers are forgotten.
-func TestClaimsAreForgotten(t *testing.T) {
-	c := claims{byToken: map[engine.ID]*claim{}}
-	start := time.Now()
-	for i := range 1000 {
-		c.add(engine.NewID(), []int16{1}, []int64{1, 2}, time.Second, start.Add(time.Duration(i)*time.Second))
-	}
-	if n := len(c.byToken); n > 4 {
-		t.Errorf("%d claims of one second each are remembered", n)
-	}
 }
 
 // replaceLimit makes a statement's chunks small.

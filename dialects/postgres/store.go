@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -25,7 +26,7 @@ type Store struct {
 	log   *slog.Logger // may be nil
 	q     statements
 
-	claims   claims
+	claims   claims.Book
 	suspects atomic.Bool
 
 	settings   atomic.Pointer[settings] // as they were read last
@@ -66,7 +67,7 @@ func NewStore(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: new store: %w", err)
 	}
-	s := &Store{pool: pool, names: n, want: want, q: newStatements(n), claims: claims{byToken: map[engine.ID]*claim{}}}
+	s := &Store{pool: pool, names: n, want: want, q: newStatements(n)}
 	if opts != nil {
 		s.log = opts.Logger
 	}

@@ -68,6 +68,13 @@ func (b *Book) Extended(token engine.ID, lease time.Duration, start time.Time) {
 	}
 }
 
+// Len is how many claims are remembered.
+func (b *Book) Len() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.byToken)
+}
+
 // An Answer is one settlement's part in the claims that it touches.
 type Answer struct {
 	book  *Book

@@ -72,8 +72,8 @@ func Decode(m *engine.Message, b Body) error {
 	case b.Headers == nil:
 		faults = append(faults, errors.New("headers are NULL"))
 	case *b.Headers != "{}":
-		if err := json.Unmarshal([]byte(*b.Headers), &m.Headers); err != nil || m.Headers == nil {
-			m.Headers = nil
+		var err error
+		if m.Headers, err = headersOf(*b.Headers); err != nil {
 			faults = append(faults, errors.New("headers are not a JSON object of strings"))
 		}
 	}
@@ -100,6 +100,25 @@ func Decode(m *engine.Message, b Body) error {
 		return fmt.Errorf("row can't be decoded: %s", strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil
+}
+
+func headersOf(text string) (headers map[string]string, err error) {
+	if err := json.Unmarshal([]byte(text), &headers); err != nil || headers == nil {
+		return nil, errors.New("not an object of strings")
+	}
+	// encoding/json takes null for an empty string.
+	if strings.Contains(text, "null") {
+		var strict map[string]*string
+		if err := json.Unmarshal([]byte(text), &strict); err != nil {
+			return nil, err
+		}
+		for _, v := range strict {
+			if v == nil {
+				return nil, errors.New("a value is null")
+			}
+		}
+	}
+	return headers, nil
 }
 
 // Storable makes what a person or a program called itself fit for a text column.
