@@ -182,7 +182,7 @@ func (d *database) shift(by time.Duration) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	defer tx.Rollback() //nolint:errcheck // after the commit there is nothing to roll back
+	defer tx.Rollback() // after the commit there is nothing to roll back
 	for _, query := range []string{
 		`UPDATE {messages} SET available_at = CASE WHEN available_at = ?2 THEN available_at ELSE available_at - ?1 END, created_at = created_at - ?1,
 		 occurred_at = occurred_at - ?1, first_failed_at = first_failed_at - ?1, last_attempt_at = last_attempt_at - ?1, dead_at = dead_at - ?1`,
