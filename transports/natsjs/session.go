@@ -92,12 +92,14 @@ func (s *session) prepare(ctx context.Context) *engine.Fault {
 	if err != nil {
 		return dialFault(host, err)
 	}
-	// The server says no before it answers the ping.
-	if err := s.nc.FlushWithContext(ctx); err != nil {
-		return dialFault(host, dialing.Overdue(ctx, err))
+	// The server says no before it answers the ping; and onError, which hears it too,
+	// may have ended the connection before that answer is here.
+	err = s.nc.FlushWithContext(ctx)
+	if denied := s.nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
+		return faults.Newf(engine.Unavailable, codePermission, "natsjs: %s: this user may not subscribe to %s>, where acknowledgements come: %w", host, s.prefix, denied)
 	}
-	if err := s.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return faults.Newf(engine.Unavailable, codePermission, "natsjs: %s: this user may not subscribe to %s>, where acknowledgements come: %w", host, s.prefix, err)
+	if err != nil {
+		return dialFault(host, dialing.Overdue(ctx, err))
 	}
 	return nil
 }
