@@ -95,8 +95,11 @@ func (s *session) prepare(ctx context.Context) *engine.Fault {
 	// The server says no before it answers the ping; and onError, which hears it too,
 	// may have ended the connection before that answer is here.
 	err = s.nc.FlushWithContext(ctx)
-	if denied := s.nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
-		return faults.Newf(engine.Unavailable, codePermission, "natsjs: %s: this user may not subscribe to %s>, where acknowledgements come: %w", host, s.prefix, denied)
+	s.mu.Lock()
+	denied := s.reason == codePermission
+	s.mu.Unlock()
+	if denied || errors.Is(s.nc.LastError(), nats.ErrPermissionViolation) {
+		return faults.Newf(engine.Unavailable, codePermission, "natsjs: %s: this user may not subscribe to %s>, where acknowledgements come", host, s.prefix)
 	}
 	if err != nil {
 		return dialFault(host, dialing.Overdue(ctx, err))
