@@ -90,10 +90,18 @@ func TestCostOfAClaim(t *testing.T) {
 		for _, c := range claimed {
 			db.settle(s, 0, engine.Release(c.Receipt))
 		}
-		if got := one[string](db, `SELECT string_agg(state || ' ' || n, ', ' ORDER BY state) FROM (SELECT state, count(*) n FROM {messages} GROUP BY state) g`); got != "0 10000, 1 120001, 2 50000, 3 20000" {
+		// On the store's connection: any other hands over what it has read some time
+		// later, and a claim would be blamed for it.
+		var got string
+		if err := s.pool.QueryRow(t.Context(), db.n.sql(`SELECT string_agg(state || ' ' || n, ', ' ORDER BY state) FROM (SELECT state, count(*) n FROM {messages} GROUP BY state) g`)).Scan(&got); err != nil {
+			t.Fatal(err)
+		}
+		if got != "0 10000, 1 120001, 2 50000, 3 20000" {
 			t.Errorf("states: %s", got)
 		}
-		db.exec(`VACUUM {messages}`)
+		if _, err := s.pool.Exec(t.Context(), db.n.sql(`VACUUM {messages}`)); err != nil {
+			t.Fatal(err)
+		}
 		for i := range 10 {
 			var n int
 			c := db.costOf(s, func() {
@@ -110,7 +118,7 @@ func TestCostOfAClaim(t *testing.T) {
 			}
 			// The probes of 64 lanes, the read, the settlement, and dead entries that are
 			// met once.
-			if c.scans > 0 || c.rows > 10*limit || c.blocks > 40*limit {
+			if c.scans > 0 || c.rows > 20*limit || c.blocks > 40*limit {
 				t.Errorf("claim %d and its settlement read %+v", i, c)
 			}
 		}
