@@ -147,7 +147,7 @@ func (t *tally) finish(p *pkg, e event, suffix string) {
 		}
 	}
 
-	var passed, failed, notRun int
+	var passed, failed, notRun, waived int
 	var reasons []string
 	for _, name := range p.order {
 		c := p.tests[name]
@@ -160,6 +160,11 @@ func (t *tally) finish(p *pkg, e event, suffix string) {
 			t.skipped++
 			names, reason := missing(c.output)
 			if len(names) == 0 {
+				if waiver := waiver(c.output); waiver != "" {
+					waived++
+					reasons = append(reasons, waiver)
+					continue
+				}
 				t.silent = append(t.silent, p.name+"."+name)
 				continue
 			}
@@ -193,6 +198,9 @@ func (t *tally) finish(p *pkg, e event, suffix string) {
 	}
 	if notRun > 0 {
 		line += fmt.Sprintf(", %d not run", notRun)
+	}
+	if waived > 0 {
+		line += fmt.Sprintf(", %d waived", waived)
 	}
 	t.print(line + suffix + "\n")
 	for _, r := range reasons {
@@ -239,6 +247,7 @@ func (t *tally) print(s string) {
 
 var (
 	chatter   = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
+	waivedRow = regexp.MustCompile(`^\s*(?:[^\s:]+\.go:\d+: )?(WAIVED [a-z_.]+: \S.*)`)
 	notRunRow = regexp.MustCompile(`^\s*(?:[^\s:]+\.go:\d+: )?(NOT RUN: ([^:\s][^:]*): .*)`)
 )
 
@@ -258,6 +267,17 @@ func missing(output []string) (names []string, reason string) {
 	return names, reason
 }
 
+// waiver reads which clause of the conformance suite a dialect or a transport does
+// not hold to, and why not. It counts as no test that passed. Empty: it isn't that.
+func waiver(output []string) string {
+	for _, line := range output {
+		if m := waivedRow.FindStringSubmatch(line); m != nil {
+			return m[1]
+		}
+	}
+	return ""
+}
+
 // problems says why the run as a whole is not good, one line each. The required
 // names are those whose tests may not be left out.
 func (t *tally) problems(required []string) []string {
@@ -266,7 +286,7 @@ func (t *tally) problems(required []string) []string {
 		ps = append(ps, fmt.Sprintf("%d failed", t.failed))
 	}
 	for _, s := range t.silent {
-		ps = append(ps, fmt.Sprintf("%s was skipped and does not say what was missing; a skip's text begins with \"NOT RUN: <what>: \"", s))
+		ps = append(ps, fmt.Sprintf("%s was skipped and does not say what was missing; a skip's text begins with \"NOT RUN: <what>: \", or is a waiver of the conformance suite", s))
 	}
 	for _, n := range required {
 		if c := t.missing[n]; c > 0 {

@@ -165,3 +165,27 @@ func TestMissing(t *testing.T) {
 		}
 	}
 }
+
+// A waived clause is shown with its reason and counts neither as passed nor as
+// silently skipped.
+func TestWaiver(t *testing.T) {
+	stream := `{"Action":"run","Package":"p","Test":"TestA/store.x"}
+{"Action":"output","Package":"p","Test":"TestA/store.x","Output":"    store.go:52: WAIVED store.order.late_commit: one writer at a time\n"}
+{"Action":"skip","Package":"p","Test":"TestA/store.x"}
+{"Action":"run","Package":"p","Test":"TestB"}
+{"Action":"output","Package":"p","Test":"TestB","Output":"    b_test.go:1: WAIVED because it is late\n"}
+{"Action":"skip","Package":"p","Test":"TestB"}
+{"Action":"pass","Package":"p","Elapsed":1}
+`
+	var out strings.Builder
+	tl := newTally(&out)
+	if err := tl.read(strings.NewReader(stream)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), "0 passed, 1 waived") || !strings.Contains(out.String(), "WAIVED store.order.late_commit: one writer at a time") {
+		t.Errorf("shown: %s", out.String())
+	}
+	if len(tl.silent) != 1 || tl.silent[0] != "p.TestB" || tl.passed != 0 || tl.notRun != 0 {
+		t.Errorf("silent %v, passed %d, not run %d", tl.silent, tl.passed, tl.notRun)
+	}
+}
