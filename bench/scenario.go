@@ -106,7 +106,7 @@ func (b *bench) rate(ctx context.Context, s scenario) (rate float64, err error) 
 		if err != nil {
 			return 0, err
 		}
-		defer tx.Rollback(context.WithoutCancel(ctx))
+		defer func() { err = errors.Join(err, tx.Rollback(context.WithoutCancel(ctx))) }()
 		if _, err := tx.Exec(ctx, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM "+opts.Schema+".outbox_lanes"); err != nil {
 			return 0, err
 		}
@@ -171,7 +171,6 @@ func (b *bench) drain(ctx context.Context, s scenario, store *postgres.Store) (r
 	var settled atomic.Int64
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	began := time.Now()
 	relay, err := engine.New(store, routes, &engine.Options{
 		Batch: 1000, InFlight: 4, Delivery: engine.Delivery{Window: 2000},
 		Hooks: engine.Hooks{Published: func(m engine.Outgoing, _ string, res engine.Result, _ time.Duration) {
@@ -183,7 +182,7 @@ func (b *bench) drain(ctx context.Context, s scenario, store *postgres.Store) (r
 	if err != nil {
 		return 0, err
 	}
-	began = time.Now()
+	began := time.Now()
 	if err := relay.Run(ctx); err != nil {
 		return 0, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"os"
 	"strings"
 
@@ -28,8 +29,10 @@ func brokerName() string {
 	if err != nil {
 		return "no broker"
 	}
-	defer conn.Close()
 	version, _ := conn.Properties["version"].(string)
+	if err := conn.Close(); err != nil {
+		return "no broker"
+	}
 	return "RabbitMQ " + version
 }
 
@@ -55,11 +58,8 @@ func (t target) open() (routes []engine.Route, done func() error, err error) {
 		return nil, nil, err
 	}
 	done = func() error {
-		defer conn.Close()
-		if _, err := ch.QueueDelete(queue, false, false, false); err != nil {
-			return err
-		}
-		return tr.Close(context.Background())
+		_, err := ch.QueueDelete(queue, false, false, false)
+		return errors.Join(err, conn.Close(), tr.Close(context.Background()))
 	}
 	return []engine.Route{{Topics: ">", Transport: tr, Destination: rabbitmq.Destination("", queue)}}, done, nil
 }
@@ -79,12 +79,12 @@ func (null) Close(context.Context) error { return nil }
 
 // bare publishes n messages with the client alone: the ceiling of any relay to
 // this broker. Window and confirms are those of a careful hand-written loop.
-func bare(ctx context.Context, url string, n int, payload []byte) error {
+func bare(ctx context.Context, url string, n int, payload []byte) (err error) {
 	conn, err := amqp.Dial(url)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer func() { err = errors.Join(err, conn.Close()) }()
 	ch, err := conn.Channel()
 	if err == nil {
 		err = ch.Confirm(false)
@@ -96,7 +96,10 @@ func bare(ctx context.Context, url string, n int, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	defer ch.QueueDelete(q.Name, false, false, false)
+	defer func() {
+		_, deleted := ch.QueueDelete(q.Name, false, false, false)
+		err = errors.Join(err, deleted)
+	}()
 	const window = 1000
 	waiting := make([]*amqp.DeferredConfirmation, 0, window)
 	for i := range n {
