@@ -533,14 +533,14 @@ var withTx = []variant{
 	{name: "a rollback commits", aims: "store.enqueue.atomic", tx: func(f *frontTx) { f.rollback = f.Tx.Commit }},
 	{name: "each enqueue commits by itself", aims: "store.enqueue.uncommitted store.enqueue.atomic", tx: func(f *frontTx) {
 		f.enqueue = func(ctx context.Context, msgs ...engine.Message) ([]engine.ID, error) {
-			return f.Tx.db.Enqueue(ctx, msgs...)
+			return f.db.Enqueue(ctx, msgs...)
 		}
 	}},
 	{name: "what commits behind a higher number is never seen", aims: "store.order.late_commit store.concurrent.enqueue", tx: func(f *frontTx) {
 		f.commit = func(ctx context.Context) error {
-			f.Tx.db.mu.Lock()
-			late := len(f.Tx.rows) > 0 && f.Tx.rows[len(f.Tx.rows)-1].seq < f.Tx.db.seq
-			f.Tx.db.mu.Unlock()
+			f.db.mu.Lock()
+			late := len(f.rows) > 0 && f.rows[len(f.rows)-1].seq < f.db.seq
+			f.db.mu.Unlock()
 			if late { // as under a cursor that went on
 				return f.Tx.Rollback(ctx)
 			}
