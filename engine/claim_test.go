@@ -35,10 +35,16 @@ func TestABusyNeighbourStarvesNoSuspect(t *testing.T) {
 					t.Fatal(err)
 				}
 				var both sync.WaitGroup
-				both.Go(func() { neighbour.Run(ctx) })
+				both.Go(func() {
+					if err := neighbour.Run(ctx); err != nil {
+						t.Error(err)
+					}
+				})
 				both.Go(func() {
 					for ctx.Err() == nil {
-						busy.Enqueue(ctx, messages(2, "s", "")...)
+						if _, err := busy.Enqueue(ctx, messages(2, "s", "")...); err != nil && ctx.Err() == nil {
+							t.Error(err)
+						}
 						time.Sleep(50 * time.Millisecond)
 					}
 				})

@@ -26,7 +26,12 @@ func TestADrainIsNotStuckNorIsALaterStep(t *testing.T) {
 		r.stop()
 		time.Sleep(time.Hour)
 		stepped := make(chan struct{})
-		go func() { relay.Step(t.Context()); close(stepped) }()
+		go func() {
+			defer close(stepped)
+			if _, err := relay.Step(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
 		time.Sleep(time.Second)
 		if s := relay.Status(); len(s.Stuck) > 0 {
 			t.Errorf("in a step long after the run, %v counts as stuck", s.Stuck)
