@@ -14,8 +14,8 @@ import (
 var awkward = []string{
 	`quotes ' " and \ backslashes \u00e9 \n`,
 	"line\nbreak\r\n\ttab",
-	"é è ü ß Ω Ж 漢字 ‏עברית‏ العربية",
-	"emoji 😀 👩‍👩‍👧 and é",
+	"é è ü ß Ω Ж 漢字 \u200fעברית\u200f العربية",
+	"emoji 😀 👩\u200d👩\u200d👧 and é",
 	" blanks around ",
 	"{\"json\": [1, null]}",
 	"%s %d $1 ? :name @p1 {{x}} --",
