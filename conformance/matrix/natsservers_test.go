@@ -134,7 +134,7 @@ func probe(t *testing.T, tr *natsjs.Transport, subject, want string) {
 	}
 }
 
-func makeStream(t *testing.T, url string, cfg jetstream.StreamConfig, opts ...nats.Option) jetstream.JetStream {
+func connectJetStream(t *testing.T, url string, opts ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	nc, err := nats.Connect(url, opts...)
 	if err != nil {
@@ -145,6 +145,12 @@ func makeStream(t *testing.T, url string, cfg jetstream.StreamConfig, opts ...na
 	if err != nil {
 		t.Fatal(err)
 	}
+	return js
+}
+
+func makeStream(t *testing.T, url string, cfg jetstream.StreamConfig, opts ...nats.Option) jetstream.JetStream {
+	t.Helper()
+	js := connectJetStream(t, url, opts...)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, err := js.CreateStream(ctx, cfg); err != nil {
@@ -382,9 +388,13 @@ func pemOf(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// A server that shuts down in good order asks its clients to go first.
+// A server that shuts down in good order stops its streams before it asks its clients
+// to go (lameDuckMode in nats-server), so what reaches it between the two is never
+// answered: Unknown, and no more of it than one call was sending. What was confirmed
+// is in the stream when the server is back.
 func TestNATSLameDuck(t *testing.T) {
-	s := startNATS(t, fmt.Sprintf("jetstream: {store_dir: %q}", t.TempDir()), func(o *server.Options) {
+	config := fmt.Sprintf("jetstream: {store_dir: %q}", t.TempDir())
+	s := startNATS(t, config, func(o *server.Options) {
 		o.LameDuckDuration, o.LameDuckGracePeriod = 2*time.Second, time.Second // less than a file may say
 	})
 	if !s.ReadyForConnections(20 * time.Second) {
@@ -393,14 +403,19 @@ func TestNATSLameDuck(t *testing.T) {
 	makeStream(t, "nats://"+addressOf(s), jetstream.StreamConfig{Name: "ORDERS", Subjects: []string{"orders"}})
 	tr := natsTransport(t, "nats://"+addressOf(s), nil)
 	wantAll(t, tr, "orders", "")
+	confirmed, unknown := 50, 0
 	var ending sync.WaitGroup
 	ending.Go(s.LameDuckShutdown)
 	deadline := time.Now().Add(20 * time.Second)
 	for {
 		_, count := send(t, tr, "orders", outgoing(20))
-		for w := range count {
+		for w, n := range count {
 			switch w {
-			case "", "unavailable refused", "unavailable connection_lost", "unavailable handshake":
+			case "":
+				confirmed += n
+			case "unknown connection_lost":
+				unknown += n
+			case "unavailable refused", "unavailable connection_lost", "unavailable handshake":
 			default:
 				t.Errorf("%v while the server shuts down in good order", count)
 			}
@@ -413,6 +428,20 @@ func TestNATSLameDuck(t *testing.T) {
 		}
 	}
 	ending.Wait()
+	if unknown > 20 {
+		t.Errorf("%d messages are unknown, want no more than one call's 20", unknown)
+	}
+	s = natsServer(t, config)
+	js := connectJetStream(t, "nats://"+addressOf(s))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := js.Stream(ctx, "ORDERS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := int(stream.CachedInfo().State.Msgs); n < confirmed || n > confirmed+unknown {
+		t.Errorf("the stream has %d messages; %d were confirmed and %d are unknown", n, confirmed, unknown)
+	}
 }
 
 // A cluster of three loses the leader of a stream with three replicas, twice, under
