@@ -28,9 +28,12 @@ type dialect struct {
 
 // An outbox is an open outbox.
 type outbox struct {
-	store   engine.Store
-	enqueue func(ctx context.Context, commit func(context.Context), msgs ...engine.Message) ([]engine.ID, error) // commit is called before COMMIT
-	exec    func(ctx context.Context, sql string) error                                                          // {p} stands for schema and prefix
+	store engine.Store
+	// enqueue does it in a transaction of its own. commit is called before COMMIT, and
+	// its error rolls back.
+	enqueue func(ctx context.Context, commit func(context.Context) error, msgs ...engine.Message) ([]engine.ID, error)
+	exec    func(ctx context.Context, sql string) error // {p} stands for schema and prefix
+	query   func(ctx context.Context, sql string, row func(scan func(...any) error) error) error
 	// hold opens a transaction that sees the tables as they are, until it is released.
 	hold  func(ctx context.Context) (release func(), err error)
 	close func()

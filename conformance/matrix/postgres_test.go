@@ -57,10 +57,10 @@ var postgresDialect = dialect{
 		return &outbox{
 			store: store,
 			close: pool.Close,
-			enqueue: func(ctx context.Context, commit func(context.Context), msgs ...engine.Message) (ids []engine.ID, err error) {
+			enqueue: func(ctx context.Context, commit func(context.Context) error, msgs ...engine.Message) (ids []engine.ID, err error) {
 				err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 					if ids, err = writer.Enqueue(ctx, tx, msgs...); err == nil && commit != nil {
-						commit(ctx)
+						err = commit(ctx)
 					}
 					return err
 				})
@@ -69,6 +69,19 @@ var postgresDialect = dialect{
 			exec: func(ctx context.Context, sql string) error {
 				_, err := pool.Exec(ctx, strings.ReplaceAll(sql, "{p}", schema+".outbox_"))
 				return err
+			},
+			query: func(ctx context.Context, sql string, row func(scan func(...any) error) error) error {
+				rows, err := pool.Query(ctx, strings.ReplaceAll(sql, "{p}", schema+".outbox_"))
+				if err != nil {
+					return err
+				}
+				defer rows.Close()
+				for rows.Next() {
+					if err := row(rows.Scan); err != nil {
+						return err
+					}
+				}
+				return rows.Err()
 			},
 			hold: func(ctx context.Context) (func(), error) {
 				tx, err := pool.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead})

@@ -41,11 +41,12 @@ func (c *committed) add(ids []engine.ID, msgs []engine.Message) {
 // transactions that overlap, so that numbers do not follow commits. Transactions
 // of one key do not overlap: that is what order per key rests on.
 func (p *pair) produce(c *committed) {
-	late := func(ctx context.Context) { // others commit with higher numbers meanwhile
+	late := func(ctx context.Context) error { // others commit with higher numbers meanwhile
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Duration(rand.IntN(5000)) * time.Microsecond):
 		}
+		return nil
 	}
 	send := func(msgs []engine.Message) {
 		ids, err := p.outbox.enqueue(p.t.Context(), late, msgs...)

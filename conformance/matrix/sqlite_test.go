@@ -46,10 +46,10 @@ var sqliteDialect = dialect{
 		return &outbox{
 			store: store,
 			close: func() { _ = db.Close() }, // what was committed is on the disk
-			enqueue: func(ctx context.Context, commit func(context.Context), msgs ...engine.Message) (ids []engine.ID, err error) {
+			enqueue: func(ctx context.Context, commit func(context.Context) error, msgs ...engine.Message) (ids []engine.ID, err error) {
 				err = writer.InTx(ctx, db, func(tx *sqlite.Tx) error {
 					if ids, err = writer.Enqueue(ctx, tx, msgs...); err == nil && commit != nil {
-						commit(ctx)
+						err = commit(ctx)
 					}
 					return err
 				})
@@ -58,6 +58,19 @@ var sqliteDialect = dialect{
 			exec: func(ctx context.Context, query string) error {
 				_, err := db.ExecContext(ctx, strings.ReplaceAll(query, "{p}", "outbox_"))
 				return err
+			},
+			query: func(ctx context.Context, query string, row func(scan func(...any) error) error) error {
+				rows, err := db.QueryContext(ctx, strings.ReplaceAll(query, "{p}", "outbox_"))
+				if err != nil {
+					return err
+				}
+				defer rows.Close()
+				for rows.Next() {
+					if err := row(rows.Scan); err != nil {
+						return err
+					}
+				}
+				return rows.Err()
 			},
 			hold: func(ctx context.Context) (func(), error) {
 				conn, err := db.Conn(ctx)
