@@ -1,6 +1,6 @@
 // Package faultproxy stands between a client and a server, in tests, and does to
 // their connections what networks and servers do: it cuts them, stops reading,
-// stops answering, loses single answers.
+// stops answering, becomes slow, loses one end of a connection or single answers.
 //
 // It knows nothing of a protocol. One that is to act on single messages is given a
 // function that reads one ([Proxy.Split]) and functions that see each before it is
@@ -33,6 +33,8 @@ type Proxy struct {
 	closed   bool
 	deaf     bool
 	mute     bool
+	slow     time.Duration
+	keep     bool // the server's ends, when clients go
 	up, down func(c *Conn, unit []byte) bool
 	conns    map[*Conn]bool
 	dials    int
@@ -44,6 +46,7 @@ type Conn struct {
 	client, server net.Conn
 	write          sync.Mutex // to the client, unit by unit
 	deaf           bool       // under the proxy's lock
+	half           bool       // likewise: the server's end is gone and the client is not told
 }
 
 // New returns a proxy for the server at target, a host and a port.
@@ -83,6 +86,25 @@ func (p *Proxy) Deaf(on bool) { p.set(func() { p.deaf = on }) }
 
 // Mute stops passing on what the server says.
 func (p *Proxy) Mute(on bool) { p.set(func() { p.mute = on }) }
+
+// Slow makes each unit, in either direction, take so long; 0: no longer.
+func (p *Proxy) Slow(d time.Duration) { p.set(func() { p.slow = d }) }
+
+// HalfOpen ends the server's end of every connection and tells no client, as when a
+// host is gone or a firewall has forgotten: what clients write goes nowhere.
+// Connections that come after it are well.
+func (p *Proxy) HalfOpen() {
+	p.set(func() {
+		for c := range p.conns {
+			c.half = true
+			_ = c.server.Close() // it may be closed
+		}
+	})
+}
+
+// Keep leaves the server's end of connections open whose client goes away from now
+// on, as when the client's host is gone: the server is not told.
+func (p *Proxy) Keep(on bool) { p.set(func() { p.keep = on }) }
 
 // Split has f read one unit of the protocol at a time, in either direction, on the
 // connections that come after it. Without it a unit is whatever there is.
@@ -173,7 +195,14 @@ func (p *Proxy) accept() {
 
 // pass passes on what comes from one side.
 func (p *Proxy) pass(c *Conn, from net.Conn, stopped *bool, seen *func(*Conn, []byte) bool, to func([]byte) bool) {
-	defer c.Cut()
+	defer func() {
+		p.mu.Lock()
+		half := !p.closed && (c.half && from == c.server || p.keep && from == c.client)
+		p.mu.Unlock()
+		if !half {
+			c.Cut()
+		}
+	}()
 	r := bufio.NewReaderSize(from, 1<<16)
 	p.mu.Lock()
 	split := p.split
@@ -189,14 +218,37 @@ func (p *Proxy) pass(c *Conn, from net.Conn, stopped *bool, seen *func(*Conn, []
 		}
 		p.waitWhile(stopped)
 		p.mu.Lock()
-		f := *seen
+		f, slow := *seen, p.slow
 		p.mu.Unlock()
+		if slow > 0 {
+			p.sleep(slow)
+		}
 		if f != nil && !f(c, unit) {
 			continue
 		}
-		if !to(unit) {
+		if !to(unit) && !p.swallows(c, from) {
 			return
 		}
+	}
+}
+
+// swallows reports whether what comes from that side goes nowhere, and nobody is
+// told.
+func (p *Proxy) swallows(c *Conn, from net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.closed && (c.half && from == c.client || p.keep && from == c.server)
+}
+
+// sleep waits for d or for the proxy's end.
+func (p *Proxy) sleep(d time.Duration) {
+	over := time.AfterFunc(d, func() { p.set(func() {}) })
+	defer over.Stop()
+	end := time.Now().Add(d)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.closed && time.Now().Before(end) {
+		p.changed.Wait()
 	}
 }
 

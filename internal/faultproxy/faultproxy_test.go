@@ -165,3 +165,50 @@ func TestUnits(t *testing.T) {
 	c.say("unheard\nlast\n")
 	c.hear("last\n")
 }
+
+func TestSlow(t *testing.T) {
+	p := faultproxy.New(t, echo(t))
+	p.Slow(200 * time.Millisecond)
+	c := dial(t, p)
+	began := time.Now()
+	c.say("x\n")
+	c.hear("x\n")
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("there and back took %v, and each way takes 200 ms", took)
+	}
+	p.Slow(0)
+	c.say("y\n")
+	c.hear("y\n")
+}
+
+// The server is gone and the client is not told: it writes, and nothing comes.
+func TestHalfOpen(t *testing.T) {
+	p := faultproxy.New(t, echo(t))
+	c := dial(t, p)
+	c.say("x\n")
+	c.hear("x\n")
+	p.HalfOpen()
+	for range 100 {
+		c.say("swallowed\n")
+	}
+	c.hearNothing()
+	other := dial(t, p)
+	other.say("y\n")
+	other.hear("y\n")
+}
+
+// The client is gone and the server is not told.
+func TestKeep(t *testing.T) {
+	p := faultproxy.New(t, echo(t))
+	p.Keep(true)
+	c := dial(t, p)
+	c.say("x\n")
+	c.hear("x\n")
+	c.Close()
+	other := dial(t, p)
+	other.say("y\n")
+	other.hear("y\n")
+	if n := p.Open(); n != 2 {
+		t.Errorf("%d connections are open, want that of the client that is gone as well", n)
+	}
+}
