@@ -19,6 +19,12 @@ type dialect struct {
 	name    string
 	servers []string // by the names of scripts/services
 	less    int      // so many times fewer messages where a race detector slows the database itself down; 0: 1
+	typical string   // the one that faults befall where there is no time for all; empty: all of them
+	local   bool     // there is no server: nothing to kill, to pause or to cut
+	// session returns an address whose sessions have a setting; nil: there are none.
+	session func(address, name, value string) string
+	// connections counts those that relays still have, when they should have none.
+	connections func(ctx context.Context, o *outbox) (int, error)
 	// create makes an empty outbox on a server, which goes when the test ends, and
 	// says how to reach it.
 	create func(t *testing.T, server string) (address string)
@@ -28,7 +34,8 @@ type dialect struct {
 
 // An outbox is an open outbox.
 type outbox struct {
-	store engine.Store
+	address string
+	store   engine.Store
 	// enqueue does it in a transaction of its own. commit is called before COMMIT, and
 	// its error rolls back.
 	enqueue func(ctx context.Context, commit func(context.Context) error, msgs ...engine.Message) ([]engine.ID, error)
@@ -90,6 +97,7 @@ type pair struct {
 	brokerAt string
 	outbox   *outbox
 	transport
+	relayProgram string // see program
 }
 
 // settled waits until nothing is left to be sent.

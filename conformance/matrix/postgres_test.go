@@ -4,8 +4,10 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -15,9 +17,36 @@ import (
 	"github.com/outward-dev/outward/internal/testservers"
 )
 
+// relaysOf is what the sessions of a table's relays are called.
+func relaysOf(address string) string {
+	_, schema, _ := strings.Cut(address, "#")
+	return "relays of " + schema
+}
+
 var postgresDialect = dialect{
 	name:    "postgres",
 	servers: testservers.Postgres(),
+	typical: "pg17",
+	session: func(address, name, value string) string {
+		u, err := url.Parse(address)
+		if err != nil {
+			panic("the address can't be parsed") // without it: it has a password
+		}
+		q := u.Query()
+		q.Set(name, value)
+		u.RawQuery = q.Encode()
+		return u.String()
+	},
+	connections: func(ctx context.Context, o *outbox) (n int, err error) {
+		// A backend sees that its client is gone when it is done with what it does.
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			err = o.query(ctx, "SELECT count(*) FROM pg_stat_activity WHERE application_name = '"+relaysOf(o.address)+"'",
+				func(scan func(...any) error) error { return scan(&n) })
+			if err != nil || n == 0 || time.Now().After(end) {
+				return n, err
+			}
+		}
+	},
 	create: func(t *testing.T, server string) string {
 		dsn := testservers.DSN(t, server)
 		schema := "matrix_" + strings.ToLower(rand.Text()[:10])
@@ -55,8 +84,9 @@ var postgresDialect = dialect{
 			return nil, err
 		}
 		return &outbox{
-			store: store,
-			close: pool.Close,
+			address: address,
+			store:   store,
+			close:   pool.Close,
 			enqueue: func(ctx context.Context, commit func(context.Context) error, msgs ...engine.Message) (ids []engine.ID, err error) {
 				err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 					if ids, err = writer.Enqueue(ctx, tx, msgs...); err == nil && commit != nil {

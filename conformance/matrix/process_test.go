@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"runtime"
 	"syscall"
 	"testing"
 	"time"
@@ -37,6 +38,7 @@ type relaySpec struct {
 	Transport, BrokerAt string
 	Batch               int
 	Lease               time.Duration
+	Faults              *faultSpec // with a journal, for the tests under faults
 }
 
 func relayMain(text string) error {
@@ -44,47 +46,74 @@ func relayMain(text string) error {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		return err
 	}
-	var relay *engine.Relay
 	for _, d := range dialects {
-		if d.name != spec.Dialect {
-			continue
-		}
-		box, err := d.open(spec.StoreAt)
-		if err != nil {
-			return err
-		}
-		defer box.close()
 		for _, tr := range transports {
-			if tr.name != spec.Transport {
-				continue
-			}
-			broker, routes, err := tr.open(spec.BrokerAt)
-			if err != nil {
-				return err
-			}
-			defer broker.Close(context.Background())
-			relay, err = engine.New(box.store, routes, &engine.Options{
-				Batch: spec.Batch, Lease: spec.Lease, SettleTimeout: spec.Lease / 3,
-				Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
-			})
-			if err != nil {
-				return err
+			if d.name == spec.Dialect && tr.name == spec.Transport {
+				return spec.serve(d, tr)
 			}
 		}
 	}
-	if relay == nil {
-		return errors.New("no such pair")
-	}
+	return errors.New("no such pair")
+}
+
+// serve runs a relay until SIGTERM.
+func (spec *relaySpec) serve(d dialect, tr transport) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	fmt.Println("started")
+	before := runtime.NumGoroutine()
+	if spec.Faults == nil {
+		return spec.relay(ctx, d, tr, nil)
+	}
+	j, err := openJournal(spec.Faults.Journal)
+	if err != nil {
+		return err
+	}
+	if err := spec.relay(ctx, d, tr, j); err != nil {
+		return err
+	}
+	j.ended(before)
+	return nil
+}
+
+func (spec *relaySpec) relay(ctx context.Context, d dialect, tr transport, j *journal) error {
+	box, err := d.open(spec.StoreAt)
+	if err != nil {
+		return err
+	}
+	defer box.close()
+	broker, routes, err := tr.open(spec.BrokerAt)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = broker.Close(ctx) // cutting off is what the limit is for
+	}()
+	store := box.store
+	opts := &engine.Options{
+		Batch: spec.Batch, Lease: spec.Lease, SettleTimeout: spec.Lease / 3,
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	}
+	if spec.Faults != nil {
+		opts = spec.Faults.options(*spec)
+		if store, routes, err = spec.Faults.wrap(store, routes, spec.Lease, j); err != nil {
+			return err
+		}
+	}
+	relay, err := engine.New(store, routes, opts)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("started %d\n", time.Now().Unix())
 	return relay.Run(ctx)
 }
 
 // A relayProcess is a relay in a process of its own.
 type relayProcess struct {
-	t   *testing.T
-	cmd *exec.Cmd
+	t     *testing.T
+	cmd   *exec.Cmd
+	clock time.Time // its own, when it began
 }
 
 // startRelay starts a relay process for the pair, which is stopped at the end of
@@ -99,7 +128,7 @@ func (p *pair) startRelay(change func(*relaySpec)) *relayProcess {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	r := &relayProcess{t: p.t, cmd: exec.Command(os.Args[0])}
+	r := &relayProcess{t: p.t, cmd: exec.Command(p.program())}
 	r.cmd.Env = append(os.Environ(), relayVariable+"="+string(text))
 	r.cmd.Stderr = logWriter{p.t}
 	out, err := r.cmd.StdoutPipe()
@@ -110,10 +139,21 @@ func (p *pair) startRelay(change func(*relaySpec)) *relayProcess {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(r.kill)
-	if line, err := bufio.NewReader(out).ReadString('\n'); line != "started\n" {
+	var began int64
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if _, bad := fmt.Sscanf(line, "started %d\n", &began); bad != nil {
 		p.t.Fatalf("the relay process did not start: %q, %v", line, err)
 	}
+	r.clock = time.Unix(began, 0)
 	return r
+}
+
+// program is what runs a relay: this test program, unless the pair has another.
+func (p *pair) program() string {
+	if p.relayProgram != "" {
+		return p.relayProgram
+	}
+	return os.Args[0]
 }
 
 // kill ends it at once, wherever it is. A second call does nothing.

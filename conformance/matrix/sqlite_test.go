@@ -17,6 +17,7 @@ import (
 var sqliteDialect = dialect{
 	name:    "sqlite",
 	servers: []string{"sqlite"},
+	local:   true,
 	less:    10, // it is Go, and so instrumented
 	create: func(t *testing.T, _ string) string {
 		path := filepath.Join(t.TempDir(), "matrix.db")

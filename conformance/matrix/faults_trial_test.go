@@ -1,0 +1,427 @@
+package matrix
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/outward-dev/outward/conformance/judge"
+	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/internal/faultproxy"
+	"github.com/outward-dev/outward/internal/testservers"
+)
+
+const (
+	// faultLease is the lease of relays under faults: short, so that "longer than the
+	// lease" is soon, and long enough for a machine that does much else.
+	faultLease = 1500 * time.Millisecond
+	// faultSettled bounds how long everything takes to arrive after the fault's end.
+	faultSettled = 90 * time.Second
+)
+
+// A trial is one fault on one pair, with its producers and its relays.
+type trial struct {
+	*pair
+	fault *fault
+	seed  uint64
+	rand  *rand.Rand // the driver's own
+
+	database, broker *testservers.Server // nil: this fault harms none
+	// Between the relays and the servers, where the fault wants them.
+	databaseWire, brokerWire *faultproxy.Proxy
+	relayStoreAt             string // as the relays are told
+	relayBrokerAt            string
+
+	ledger    judge.Ledger
+	committed atomic.Int64 // messages
+	quit      chan struct{}
+	producing sync.WaitGroup
+	producers *outbox
+
+	dir      string
+	relays   []*faultRelay
+	journals []*faultRelay // of all that ever were
+	taken    []delivery    // before the end
+	poisoned int           // dead at the end
+	began    time.Time
+}
+
+// A faultRelay is a relay process with its journal.
+type faultRelay struct {
+	*relayProcess
+	name    string
+	journal string
+	broken  bool // it was killed, or stopped: what it had in hand comes again
+}
+
+// wait waits for as long as a fault lasts.
+func (c *trial) wait(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-c.t.Context().Done():
+	}
+}
+
+// between returns a duration of the seed's choice.
+func (c *trial) between(from, to time.Duration) time.Duration {
+	return from + time.Duration(c.rand.Int64N(int64(to-from)))
+}
+
+// eventually waits until ok.
+func (c *trial) eventually(limit time.Duration, what string, ok func() bool) {
+	c.t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(limit); !ok(); {
+		if time.Now().After(end) {
+			c.t.Fatalf("not within %v: %s", limit, what)
+		}
+		select {
+		case <-tick.C:
+		case <-c.t.Context().Done():
+			c.t.Fatalf("the test ended before: %s", what)
+		}
+	}
+}
+
+// rewire returns an address with another host and port.
+func rewire(t *testing.T, address, hostPort string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal("the address can't be parsed")
+	}
+	u.Host = hostPort
+	return u.String()
+}
+
+func hostOf(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal("the address can't be parsed")
+	}
+	return u.Host
+}
+
+// relay starts a relay process as the fault wants them, changed once more.
+func (c *trial) relay(change func(*relaySpec)) *faultRelay {
+	c.t.Helper()
+	r := &faultRelay{name: fmt.Sprintf("relay %d", len(c.journals)+1), journal: filepath.Join(c.dir, fmt.Sprint("journal-", len(c.journals)))}
+	r.relayProcess = c.startRelay(func(s *relaySpec) {
+		s.StoreAt, s.BrokerAt, s.Lease, s.Batch = c.relayStoreAt, c.relayBrokerAt, faultLease, 100
+		s.Faults = &faultSpec{Journal: r.journal}
+		if c.fault.spec != nil {
+			c.fault.spec(s)
+		}
+		if change != nil {
+			change(s)
+		}
+	})
+	c.journals = append(c.journals, r)
+	c.relays = append(c.relays, r)
+	return r
+}
+
+// killRelay ends one at once.
+func (c *trial) killRelay(r *faultRelay) {
+	r.broken = true
+	r.kill()
+	c.forget(r)
+}
+
+func (c *trial) forget(r *faultRelay) {
+	for i, other := range c.relays {
+		if other == r {
+			c.relays = append(c.relays[:i], c.relays[i+1:]...)
+			return
+		}
+	}
+}
+
+// read returns what a relay has written down, line by line.
+func (r *faultRelay) read(t *testing.T, line func(verb string, ids []engine.ID)) {
+	t.Helper()
+	file, err := os.Open(r.journal)
+	if errors.Is(err, os.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	in := bufio.NewScanner(file)
+	in.Buffer(nil, 1<<22)
+	for in.Scan() {
+		words := strings.Fields(in.Text())
+		var ids []engine.ID
+		verb := len(words)
+		for verb > 1 {
+			id, err := engine.ParseID(words[verb-1])
+			if err != nil {
+				break
+			}
+			ids = append(ids, id)
+			verb--
+		}
+		line(strings.Join(words[:verb], " "), ids)
+	}
+	if err := in.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wrote reports whether a relay has written a line with that verb.
+func (r *faultRelay) wrote(verb string) (yes bool) {
+	r.read(r.t, func(v string, _ []engine.ID) { yes = yes || v == verb })
+	return yes
+}
+
+// produce starts the producers: each has keys of its own, so that transactions of
+// one key do not overlap.
+func (c *trial) produce(n int) {
+	for i := range n {
+		c.producing.Go(func() { c.producer(i, rand.New(rand.NewPCG(c.seed, uint64(i)))) })
+	}
+}
+
+var errRollback = errors.New("the producer changes its mind")
+
+func (c *trial) producer(n int, rnd *rand.Rand) {
+	keys := make([]string, 5)
+	for k := range keys {
+		keys[k] = fmt.Sprintf("key-%d-%d", n, k)
+	}
+	for number := 0; ; number++ {
+		msgs := make([]engine.Message, 1+rnd.IntN(6))
+		ids := make([]engine.ID, len(msgs))
+		used := map[string]bool{}
+		for i := range msgs {
+			m := engine.Message{ID: engine.NewID(), Topic: topicOne, Type: kind, Payload: fmt.Appendf(nil, "%d %d %d ", n, number, i)}
+			for range rnd.IntN(200) {
+				m.Payload = append(m.Payload, byte(rnd.Uint32()))
+			}
+			switch p := rnd.IntN(100); {
+			case p < 65:
+				m.Key = keys[rnd.IntN(len(keys))]
+				used[m.Key] = true
+			case p < 75:
+				m.Delay = time.Duration(1+rnd.IntN(400)) * time.Millisecond
+			}
+			msgs[i], ids[i] = m, m.ID
+		}
+		fate, back := judge.Committed, rnd.IntN(10) == 0
+		asked := false
+		ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+		_, err := c.producers.enqueue(ctx, func(ctx context.Context) error {
+			if rnd.IntN(20) == 0 { // others commit higher numbers meanwhile
+				select {
+				case <-time.After(time.Duration(rnd.IntN(100)) * time.Millisecond):
+				case <-ctx.Done():
+				}
+			}
+			if back {
+				return errRollback
+			}
+			asked = true
+			return nil
+		}, msgs...)
+		cancel()
+		switch {
+		case err == nil:
+			c.committed.Add(int64(len(msgs)))
+		case asked:
+			fate = judge.Unknown
+			for k := range keys { // when it commits, if it does, nobody knows: no later one of the key is after it
+				if used[keys[k]] {
+					keys[k] = fmt.Sprintf("key-%d-%d after %d", n, k, number)
+				}
+			}
+		default:
+			fate = judge.RolledBack
+		}
+		c.ledger.Log(fate, ids, msgs)
+		select {
+		case <-c.quit:
+			return
+		case <-time.After(time.Duration(5+rnd.IntN(35)) * time.Millisecond):
+		}
+	}
+}
+
+// more waits until so many more messages are committed.
+func (c *trial) more(n int) {
+	c.t.Helper()
+	want := c.committed.Load() + int64(n)
+	c.eventually(time.Minute, fmt.Sprintf("%d more messages are committed", n), func() bool { return c.committed.Load() >= want })
+}
+
+// arrived waits until the relays have confirmed so many more messages.
+func (c *trial) arrived(n int) {
+	c.t.Helper()
+	confirmed := func() (sum int) {
+		for _, r := range c.journals {
+			r.read(c.t, func(verb string, ids []engine.ID) {
+				if verb == "confirmed" {
+					sum += len(ids)
+				}
+			})
+		}
+		return sum
+	}
+	want := confirmed() + n
+	c.eventually(time.Minute, fmt.Sprintf("%d more messages are confirmed", n), func() bool { return confirmed() >= want })
+}
+
+// verdict ends the trial: everything arrives, relays and producers end, and the
+// judge looks at what is there.
+func (c *trial) verdict() judge.Verdict {
+	c.t.Helper()
+	close(c.quit)
+	c.producing.Wait()
+	if c.fault.after != nil {
+		c.fault.after(c)
+	}
+	c.settled(faultSettled)
+	for _, r := range c.relays {
+		r.stop()
+	}
+	e := judge.Evidence{Rows: c.rows(), Lanes: c.lanes(), Incidents: c.incidents()}
+	for _, d := range append(c.taken, c.pair.taken()...) {
+		e.Deliveries = append(e.Deliveries, judge.Delivery{ID: d.id, Topic: d.topic, Key: d.key, Type: d.kind, Payload: d.payload})
+	}
+	for _, r := range c.journals {
+		r.read(c.t, func(verb string, _ []engine.ID) {
+			var left int
+			if _, err := fmt.Sscanf(verb, "left %d", &left); err == nil {
+				e.Goroutines.After += left
+			}
+		})
+	}
+	if c.dialect.connections != nil {
+		var err error
+		if e.Connections.After, err = c.dialect.connections(c.t.Context(), c.outbox); err != nil {
+			c.t.Error(err)
+		}
+	}
+	v := judge.Judge(&c.ledger, e)
+	if err := v.Err(); err != nil {
+		c.t.Error(err)
+	}
+	return v
+}
+
+var stateNames = [...]judge.State{judge.Ready, judge.Waiting, judge.Held, judge.Dead}
+
+// rows reads the table and its archive.
+func (c *trial) rows() (rows []judge.Row) {
+	c.t.Helper()
+	held := map[string]bool{}
+	query := func(sql string, row func(scan func(...any) error) error) {
+		if err := c.outbox.query(c.t.Context(), sql, row); err != nil {
+			c.t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	add := func(id string, r judge.Row) error {
+		var err error
+		r.ID, err = engine.ParseID(id)
+		rows = append(rows, r)
+		return err
+	}
+	query("SELECT CAST(m.message_id AS text) FROM {p}messages m JOIN {p}blocks b ON b.ordering_key = m.ordering_key AND b.seq = m.seq", func(scan func(...any) error) error {
+		var id string
+		err := scan(&id)
+		held[id] = true
+		return err
+	})
+	query("SELECT CAST(message_id AS text), state, attempts, crashes, resends, lease_token IS NOT NULL FROM {p}messages", func(scan func(...any) error) error {
+		var id string
+		var state int
+		var r judge.Row
+		if err := scan(&id, &state, &r.Attempts, &r.Crashes, &r.Resends, &r.Leased); err != nil {
+			return err
+		}
+		r.State, r.HoldsKey = stateNames[state], held[id]
+		return add(id, r)
+	})
+	query("SELECT CAST(message_id AS text), outcome, attempts, crashes, resends FROM {p}archive", func(scan func(...any) error) error {
+		var id, outcome string
+		var r judge.Row
+		if err := scan(&id, &outcome, &r.Attempts, &r.Crashes, &r.Resends); err != nil {
+			return err
+		}
+		r.State = judge.State(outcome)
+		return add(id, r)
+	})
+	return rows
+}
+
+// lanes counts those under a lease.
+func (c *trial) lanes() int {
+	c.t.Helper()
+	b, err := c.outbox.store.(engine.Monitor).Backlog(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return b.Leased
+}
+
+// incidents reads from the journals which messages may come again, and why: they
+// were handed over, and what became of that is not known, or was not settled.
+func (c *trial) incidents() (all []judge.Incident) {
+	for _, r := range c.journals {
+		handed, confirmed := map[engine.ID]int{}, map[engine.ID]int{}
+		unknown := judge.Incident{What: "outcome unknown", Relay: r.name}
+		killer := judge.Incident{What: "killed by a message", Relay: r.name}
+		r.read(c.t, func(verb string, ids []engine.ID) {
+			for _, id := range ids {
+				switch verb {
+				case "handed":
+					handed[id]++
+				case "unknown":
+					unknown.IDs = append(unknown.IDs, id)
+					handed[id]--
+				case "refused":
+					handed[id]--
+				case "confirmed":
+					handed[id]--
+					confirmed[id]++
+				case "settled":
+					confirmed[id]--
+				case "killed by":
+					killer.Culprit = id
+				}
+			}
+		})
+		open, unsettled := judge.Incident{What: "no word of it", Relay: r.name}, judge.Incident{What: "confirmed and not settled", Relay: r.name}
+		for id, n := range handed {
+			for range n {
+				open.IDs = append(open.IDs, id)
+			}
+		}
+		for id, n := range confirmed {
+			for range n {
+				unsettled.IDs = append(unsettled.IDs, id)
+			}
+		}
+		for _, i := range []judge.Incident{unknown, open, unsettled} {
+			if len(i.IDs) > 0 {
+				all = append(all, i)
+			}
+		}
+		if !killer.Culprit.IsZero() {
+			all = append(all, killer)
+		}
+	}
+	return all
+}
