@@ -36,6 +36,7 @@ var layers = []struct{ pkg, may string }{
 	{"transports/internal/...", "engine transports/internal/..."},
 	{"transports/*/...", "engine transports/internal/... transports/*/..."},
 	{"telemetry/...", "engine telemetry/..."},
+	{"conformance/crash/...", "engine"},
 	{"conformance/judge/...", "engine"},
 	{"conformance/suite/...", "engine/... inbox conformance/suite/..."},
 	{"conformance/...", "engine/... inbox conformance/..."},
