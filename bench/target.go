@@ -2,126 +2,53 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
+	"iter"
 	"os"
 	"strings"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/outward-dev/outward/engine"
-	"github.com/outward-dev/outward/transports/rabbitmq"
 )
 
 // A target is where messages go.
-type target struct{ kind, url string }
-
-var (
-	toNull     = target{kind: "null"}
-	toRabbitMQ = target{kind: "rabbitmq4", url: os.Getenv("OUTWARD_TEST_RABBITMQ4_URL")}
-)
-
-func brokerName() string {
-	if toRabbitMQ.url == "" {
-		return "no broker"
-	}
-	conn, err := amqp.Dial(toRabbitMQ.url)
-	if err != nil {
-		return "no broker"
-	}
-	version, _ := conn.Properties["version"].(string)
-	if err := conn.Close(); err != nil {
-		return "no broker"
-	}
-	return "RabbitMQ " + version
+type target struct {
+	name    string // a broker's as scripts/services has it
+	url     string
+	version func(ctx context.Context, url string) (string, error)
+	open    func(ctx context.Context) (*place, error)
 }
 
-// open makes a fresh place at the target. close removes it.
-func (t target) open() (routes []engine.Route, done func() error, err error) {
-	if t.kind == "null" {
-		return engine.AllTo(null{}), func() error { return nil }, nil
+// lacks is the name of the server that is not there, or nothing.
+func (t target) lacks() string {
+	if t.name == toNull.name || t.url != "" {
+		return ""
 	}
-	conn, err := amqp.Dial(t.url)
-	if err != nil {
-		return nil, nil, err
-	}
-	queue := "bench-" + strings.ToLower(rand.Text()[:10])
-	ch, err := conn.Channel()
-	if err == nil {
-		_, err = ch.QueueDeclare(queue, true, false, false, false, nil)
-	}
-	var tr *rabbitmq.Transport
-	if err == nil {
-		tr, err = rabbitmq.New(t.url, nil)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	done = func() error {
-		_, err := ch.QueueDelete(queue, false, false, false)
-		return errors.Join(err, conn.Close(), tr.Close(context.Background()))
-	}
-	return []engine.Route{{Topics: ">", Transport: tr, Destination: rabbitmq.Destination("", queue)}}, done, nil
+	return t.name
 }
 
-// null confirms everything at once: what is left is the database and the engine.
-type null struct{}
-
-func (null) Publish(_ context.Context, _ string, msgs []engine.Outgoing, report func(int, engine.Result)) {
-	for i := range msgs {
-		report(i, engine.Result{})
-	}
+func brokerURL(name string) string {
+	return os.Getenv("OUTWARD_TEST_" + strings.ToUpper(name) + "_URL")
 }
-func (null) Describe() engine.TransportInfo {
-	return engine.TransportInfo{Name: "null", Kind: "null", KeepsKeyOrder: true}
-}
-func (null) Close(context.Context) error { return nil }
 
-// bare publishes n messages with the client alone: the ceiling of any relay to
-// this broker. Window and confirms are those of a careful hand-written loop.
-func bare(ctx context.Context, url string, n int, payload []byte) (err error) {
-	conn, err := amqp.Dial(url)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
-	ch, err := conn.Channel()
-	if err == nil {
-		err = ch.Confirm(false)
-	}
-	if err != nil {
-		return err
-	}
-	q, err := ch.QueueDeclare("", true, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		_, deleted := ch.QueueDelete(q.Name, false, false, false)
-		err = errors.Join(err, deleted)
-	}()
-	const window = 1000
-	waiting := make([]*amqp.DeferredConfirmation, 0, window)
-	for i := range n {
-		if len(waiting) == window {
-			if _, err := waiting[0].WaitContext(ctx); err != nil {
-				return err
-			}
-			waiting = waiting[1:]
-		}
-		dc, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", q.Name, true, false, amqp.Publishing{
-			MessageId: engine.NewID().String(), DeliveryMode: amqp.Persistent, ContentType: "application/json", Body: payload, Type: "bench",
-			Headers: amqp.Table{"n": int64(i)},
-		})
-		if err != nil {
-			return err
-		}
-		waiting = append(waiting, dc)
-	}
-	for _, dc := range waiting {
-		if _, err := dc.WaitContext(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+// A place is a fresh queue or stream at a target, and the two ways to it.
+type place struct {
+	routes []engine.Route // Outward's
+	// publisher is the client's own way, with so many unconfirmed messages at most. One
+	// goroutine uses it.
+	publisher func(window int) (publisher, error)
+	close     func() error // deletes the place
+}
+
+// A publisher is a broker's client library, used as a careful programmer would who
+// knows it well: pipelined, with every confirmation waited for.
+type publisher interface {
+	// publish sends msgs and returns when all of them are confirmed.
+	publish(ctx context.Context, msgs iter.Seq[message]) error
+	close() error
+}
+
+// A message is what a careful hand-written loop publishes: an id by which a
+// consumer can tell repeats, a type, and the body.
+type message struct {
+	id, typ string
+	body    []byte
 }
