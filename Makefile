@@ -30,8 +30,8 @@ lint: ## go vet, gofmt and golangci-lint (its first run builds it: a minute or t
 build: ## bin/outward
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/outward ./cmd/outward
 
-bench: ## measure, on servers that it starts and stops again; ARGS="-runs 3 -only paused" for less
-	@started=$$(scripts/services up pg17 rabbitmq4) || exit 1; \
+bench: ## measure, on servers that it starts and stops again; ARGS="-list" says what there is, ARGS="-runs 1 -only rabbitmq4/drain" does less
+	@started=$$(scripts/services up pg17 rabbitmq4 nats) || exit 1; \
 	trap '[ -z "$$started" ] || scripts/services down $$started' EXIT; \
 	eval "$$(scripts/services env)"; (cd bench && $(GO) run . $(ARGS))
 
