@@ -61,14 +61,16 @@ type Fault struct {
 
 // Codes that the engine itself gives.
 const (
-	CodeBadRow     = "bad_row"     // Rejected: the row can't be decoded
-	CodeKillsRelay = "kills_relay" // Rejected: its relay died max_crashes times with it alone in hand
-	CodeNoRoute    = "no_route"    // DestinationFailed: nothing takes this topic, in the relay's routes or in the broker; only the topic is paused
-	CodeTimeout    = "timeout"     // Unknown: no confirmation within the confirm timeout
-	CodeNoReport   = "no_report"   // Unknown: the transport returned without a word about the message
-	CodePanic      = "panic"       // Unknown: the transport panicked
-	CodeNotSent    = "not_sent"    // Transient, from a transport: its turn did not come before the context ended; nothing of it went out
-	CodeStopped    = "key_stopped" // Transient, from a transport that keeps key order: not sent, since an earlier one of its key failed
+	CodeBadRow     = "bad_row"         // Rejected: the row can't be decoded
+	CodeKillsRelay = "kills_relay"     // Rejected: its relay died max_crashes times with it alone in hand
+	CodeNoRoute    = "no_route"        // DestinationFailed: nothing takes this topic, in the relay's routes or in the broker; only the topic is paused
+	CodeTimeout    = "timeout"         // Unknown: no confirmation within the confirm timeout
+	CodeLost       = "connection_lost" // Unknown, from a transport: the connection was lost before the answer came; Transient: before it was sent
+	CodeWrite      = "write"           // Transient, from a transport: the connection was lost while it was written
+	CodeNoReport   = "no_report"       // Unknown: the transport returned without a word about the message
+	CodePanic      = "panic"           // Unknown: the transport panicked
+	CodeNotSent    = "not_sent"        // Transient, from a transport: its turn did not come before the context ended; nothing of it went out
+	CodeStopped    = "key_stopped"     // Transient, from a transport that keeps key order: not sent, since an earlier one of its key failed
 )
 
 // Error returns class, code and detail on one line.

@@ -153,6 +153,61 @@ func TestPoisonAmongHealthyOnesIsChargedAndDies(t *testing.T) {
 	})
 }
 
+// A connection that ends takes with it whatever was under way, with whatever word
+// there is for that. What was sent after that went over another one and is no
+// evidence.
+func TestALostConnectionChargesNobody(t *testing.T) {
+	for _, f := range []engine.Fault{
+		{Class: engine.Unknown, Code: engine.CodeLost},
+		{Class: engine.Unknown, Code: engine.CodeTimeout}, // cut for the sake of another message
+		{Class: engine.Unknown, Code: "320"},
+		{Class: engine.Transient, Code: engine.CodeWrite},
+		{Class: engine.Transient, Code: engine.CodeLost},
+	} {
+		t.Run(f.Error(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				ids := r.enqueue(messages(50, "a", "")...)
+				under := map[engine.ID]bool{}
+				for _, id := range ids[:20] {
+					under[id] = true
+				}
+				var mu sync.Mutex
+				r.broker.Script(func(_ string, m engine.Outgoing) memory.Outcome {
+					mu.Lock()
+					defer mu.Unlock()
+					if under[m.ID] {
+						delete(under, m.ID)
+						return memory.Outcome{Result: engine.Result{Fault: &f}}
+					}
+					return memory.Outcome{}
+				})
+				r.run(r.relay(nil))
+				r.until("all published", time.Minute, r.all(ids, "published"))
+				r.locked(func() {
+					if r.charged > 0 {
+						t.Errorf("%d charged by a lost connection", r.charged)
+					}
+				})
+			})
+		})
+	}
+}
+
+// One that loses its connection each time is found out all the same.
+func TestAMessageThatLosesItsConnectionDiesInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.opts.Delivery.MaxAttempts, r.opts.Delivery.MinAge = 3, -1
+		r.opts.Delivery.Backoff = engine.Backoff{Min: time.Millisecond, Max: time.Second}
+		poison := r.enqueue(messages(1, "a", "")...)
+		r.broker.Script(faultOn(poison[0], engine.Fault{Class: engine.Unknown, Code: engine.CodeLost}))
+		r.run(r.relay(nil))
+		for r.state(poison[0]) != "dead" {
+			r.enqueue(messages(5, "a", "")...)
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+}
+
 func TestPoisonWithoutNeighboursDiesInTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.opts.Delivery.MaxAttempts = 3

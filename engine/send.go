@@ -196,6 +196,7 @@ func (r *Relay) withdraw(unit []*item) {
 type call struct {
 	dest     *destination
 	items    []*item
+	timeout  time.Duration
 	reported []bool
 	failed   []failure
 	over     bool
@@ -204,6 +205,7 @@ type call struct {
 type failure struct {
 	item  *item
 	fault Fault
+	lost  bool // with the connection
 }
 
 // publish is one call of the transport, from its start to the verdict on what
@@ -221,7 +223,7 @@ func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Dur
 			r.log.Error("a transport does not return from Publish although its context has ended", "destination", d.key, "messages", len(group))
 		})
 	})
-	c := &call{dest: d, items: group, reported: make([]bool, len(group))}
+	c := &call{dest: d, items: group, timeout: timeout, reported: make([]bool, len(group))}
 	out := make([]Outgoing, len(group))
 	for n, i := range group {
 		out[n] = Outgoing{Message: i.Message, CreatedAt: i.CreatedAt, Resends: i.Resends, Attempts: i.Attempts}
@@ -236,7 +238,7 @@ func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Dur
 	}
 	for n, i := range group {
 		if !c.reported[n] {
-			c.failed = append(c.failed, failure{i, missing})
+			c.failed = append(c.failed, failure{item: i, fault: missing})
 			r.told(c, n, Result{Fault: &missing})
 		}
 	}
@@ -278,7 +280,7 @@ func (r *Relay) report(c *call, n int, res Result) {
 	r.told(c, n, res)
 	i := c.items[n]
 	if res.Fault != nil {
-		c.failed = append(c.failed, failure{i, *res.Fault})
+		c.failed = append(c.failed, failure{i, *res.Fault, lostConnection(res.Fault, time.Since(i.sent) < c.timeout)})
 		if res.Fault.Class >= DestinationFailed { // stop what is queued behind it without waiting for the end of the call
 			r.pauseFor(failed(c.dest, i.Topic, *res.Fault), *res.Fault)
 		}
@@ -297,6 +299,13 @@ func (r *Relay) report(c *call, n int, res Result) {
 			r.pump(next)
 		}
 	}
+}
+
+// lostConnection reports whether a message failed because what it was sent over did.
+// An outcome that is unknown before the message's own time is over became so with a
+// connection or a channel, whatever word the broker had for that.
+func lostConnection(f *Fault, early bool) bool {
+	return f.Class == Unknown && early || f.Class == Transient && (f.Code == CodeLost || f.Code == CodeWrite)
 }
 
 // told passes an outcome on to the hook.
@@ -321,6 +330,6 @@ func (r *Relay) judge(w *work, c *call) {
 			r.closeRun(f.item.run)
 			continue
 		}
-		r.verdict(f.item, f.fault)
+		r.verdict(f.item, f.fault, f.lost)
 	}
 }

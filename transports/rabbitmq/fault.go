@@ -18,7 +18,7 @@ const (
 	codeDestination = "destination"      // DestinationFailed: the destination string can't be read
 	codeNack        = "nack"             // Transient: refused by a queue, which may be full
 	codeNotSent     = faults.NotSent     // Transient: the time was over before it was its turn
-	codeWrite       = "write"            // Transient: the connection failed while it was being written
+	codeWrite       = engine.CodeWrite   // Transient: the connection failed while it was being written
 	codeTimeout     = faults.Timeout     // Unknown, or Unavailable while connecting
 	codeLost        = faults.Lost        // Unknown for what was sent, Unavailable otherwise
 	codeMalformed   = faults.Malformed   // Rejected: AMQP has no way to write it

@@ -13,7 +13,7 @@ import (
 const (
 	NotSent   = engine.CodeNotSent // Transient: the time was over before it was its turn
 	Timeout   = engine.CodeTimeout // Unknown, or Unavailable while connecting
-	Lost      = "connection_lost"  // Unknown for what was sent, Unavailable otherwise
+	Lost      = engine.CodeLost    // Unknown for what was sent, Unavailable otherwise
 	Malformed = "malformed"        // Rejected: the protocol has no way to write it
 	TooLarge  = "too_large"        // Rejected: more than the broker takes
 	Closed    = "closed"           // Unavailable: Close was called
