@@ -170,6 +170,15 @@ func (s *Server) Pause() { s.t.Helper(); s.do("pause") }
 // Resume undoes Pause.
 func (s *Server) Resume() { s.t.Helper(); s.do("resume") }
 
+// Ctl has the server's own control program do something: rabbitmqctl. A test undoes
+// what it did.
+func (s *Server) Ctl(args ...string) {
+	s.t.Helper()
+	if _, err := s.run("ctl", append([]string{s.name}, args...)...); err != nil {
+		s.t.Fatalf("%v", err)
+	}
+}
+
 // Restore brings the server back whatever was done to it; it does nothing to one
 // that is well. Control has it called when the test ends.
 func (s *Server) Restore() {
@@ -191,12 +200,12 @@ func (s *Server) do(command string) {
 	}
 }
 
-func (s *Server) run(args ...string) (stdout string, err error) {
-	cmd := exec.Command(s.script, args...)
+func (s *Server) run(command string, args ...string) (stdout string, err error) {
+	cmd := exec.Command(s.script, append([]string{command}, args...)...)
 	var o, e strings.Builder
 	cmd.Stdout, cmd.Stderr = &o, &e
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("services %s: %w\n%s", strings.Join(args, " "), err, e.String())
+		return "", fmt.Errorf("services %s %s: %w\n%s", command, strings.Join(args, " "), err, e.String())
 	}
 	return o.String(), nil
 }
