@@ -29,8 +29,8 @@ func ParseID(s string) (ID, error) {
 
 // String returns the canonical form: 36 characters, lower case.
 func (id ID) String() string {
-	text, _ := id.MarshalText()
-	return string(text)
+	text := id.text()
+	return string(text[:])
 }
 
 // IsZero reports whether id is the zero UUID, which stands for "not chosen yet"
@@ -50,15 +50,19 @@ func (id ID) Compare(other ID) int {
 
 // MarshalText implements [encoding.TextMarshaler]. Its error is always nil.
 func (id ID) MarshalText() ([]byte, error) {
-	text := make([]byte, 0, 36)
-	for i, b := range id {
-		switch i {
-		case 4, 6, 8, 10:
-			text = append(text, '-')
-		}
-		text = hex.AppendEncode(text, []byte{b})
-	}
-	return text, nil
+	text := id.text()
+	return text[:], nil
+}
+
+// text is written for every message more than once, so it costs no allocation.
+func (id ID) text() (text [36]byte) {
+	hex.Encode(text[0:8], id[0:4])
+	hex.Encode(text[9:13], id[4:6])
+	hex.Encode(text[14:18], id[6:8])
+	hex.Encode(text[19:23], id[8:10])
+	hex.Encode(text[24:36], id[10:16])
+	text[8], text[13], text[18], text[23] = '-', '-', '-', '-'
+	return text
 }
 
 // UnmarshalText implements [encoding.TextUnmarshaler]; see [ParseID]. After an

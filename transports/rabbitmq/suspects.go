@@ -1,6 +1,10 @@
 package rabbitmq
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/outward-dev/outward/engine"
+)
 
 // maxSuspects bounds what is remembered; past it the oldest knowledge is as good
 // to lose as any, since a message that offends again becomes a suspect again.
@@ -37,9 +41,12 @@ func (s *suspects) remove(id string) {
 	delete(s.ids, id)
 }
 
-func (s *suspects) has(id string) bool {
+func (s *suspects) has(id engine.ID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, ok := s.ids[id]
+	if len(s.ids) == 0 {
+		return false // nearly always; the text of the id would have to be made first
+	}
+	_, ok := s.ids[id.String()]
 	return ok
 }

@@ -101,7 +101,7 @@ func (t *Transport) Publish(ctx context.Context, destination string, msgs []engi
 	c.run(ctx, func() {
 		var alone []int
 		for i := range msgs {
-			if t.suspects.has(msgs[i].ID.String()) {
+			if t.suspects.has(msgs[i].ID) {
 				alone = append(alone, i)
 				continue
 			}

@@ -12,6 +12,8 @@ import (
 // one, which 0-9-1 readers meet as well when the broker translates.
 const AMQPPrefix = "cloudEvents:"
 
+var amqpBinding = newBinding(AMQPPrefix)
+
 // AMQP is a message's metadata in AMQP 0-9-1: basic properties and the headers
 // table, whose values are all strings. It is free of any client's types.
 type AMQP struct {
@@ -39,7 +41,12 @@ func ForAMQP(m *engine.Outgoing, source string) AMQP {
 	if m.OccurredAt.Unix() >= 0 {
 		a.Timestamp = m.OccurredAt.UTC()
 	}
-	headers(m, source, AMQPPrefix, func(name, value string) { a.Headers[name] = value })
+	for name, value := range m.Headers {
+		if !Reserved(name) {
+			a.Headers[name] = value
+		}
+	}
+	own(m, a.MessageID, source, amqpBinding, func(name, value string) { a.Headers[name] = value })
 	return a
 }
 

@@ -92,33 +92,33 @@ func Reserved(name string) bool {
 	return false
 }
 
-// headers writes what every transport says in headers, and the user's headers,
-// through set. attribute is the binding's prefix for CloudEvents attributes.
-func headers(m *engine.Outgoing, source, attribute string, set func(name, value string)) {
-	for name, value := range m.Headers {
-		if !Reserved(name) {
-			set(name, value)
-		}
+// A binding is how the CloudEvents attributes are named on one transport. They are
+// put together once: this runs for every message.
+type binding struct{ specVersion, id, source, typ, time, subject, partitionKey string }
+
+func newBinding(prefix string) *binding {
+	return &binding{
+		specVersion: prefix + SpecVersion, id: prefix + ID, source: prefix + Source, typ: prefix + Type,
+		time: prefix + Time, subject: prefix + Subject, partitionKey: prefix + PartitionKey,
 	}
-	own(m, source, attribute, set)
 }
 
-// own writes what Outward itself says in headers.
-func own(m *engine.Outgoing, source, attribute string, set func(name, value string)) {
+// own writes through set what Outward itself says in headers. id is m's, as text.
+func own(m *engine.Outgoing, id, source string, b *binding, set func(name, value string)) {
 	optional := func(name, value string) {
 		if value != "" {
 			set(name, value)
 		}
 	}
-	set(attribute+SpecVersion, SpecVersionValue)
-	set(attribute+ID, m.ID.String())
-	set(attribute+Source, source)
-	set(attribute+Type, m.Type)
+	set(b.specVersion, SpecVersionValue)
+	set(b.id, id)
+	set(b.source, source)
+	set(b.typ, m.Type)
 	if !m.OccurredAt.IsZero() {
-		set(attribute+Time, FormatTime(m.OccurredAt))
+		set(b.time, FormatTime(m.OccurredAt))
 	}
-	optional(attribute+Subject, m.AggregateID)
-	optional(attribute+PartitionKey, m.Key)
+	optional(b.subject, m.AggregateID)
+	optional(b.partitionKey, m.Key)
 	set(Topic, m.Topic)
 	optional(Key, m.Key)
 	optional(AggregateType, m.AggregateType)

@@ -13,6 +13,8 @@ import (
 // CloudEvents binding for NATS.
 const NATSPrefix = "ce-"
 
+var natsBinding = newBinding(NATSPrefix)
+
 // Headers by which a publisher tells JetStream something.
 const (
 	NATSMsgID          = "Nats-Msg-Id"          // what the stream's dedup window goes by
@@ -54,7 +56,7 @@ func ForNATS(m *engine.Outgoing, source string) NATS {
 		}
 		n.Set(name, value)
 	}
-	own(m, source, NATSPrefix, n.Set)
+	own(m, m.ID.String(), source, natsBinding, n.Set)
 	n.Set(NATSPrefix+DataContentType, contentType(m))
 	if m.CorrelationID != "" {
 		n.Set(CorrelationID, m.CorrelationID)
