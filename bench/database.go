@@ -33,7 +33,8 @@ func newBench(ctx context.Context, dsn string) (*bench, error) {
 func (b *bench) close() { b.pool.Close() }
 
 func (b *bench) version(ctx context.Context) (v string, err error) {
-	err = b.pool.QueryRow(ctx, "SELECT 'PostgreSQL ' || current_setting('server_version') || ', fsync ' || current_setting('fsync')").Scan(&v)
+	err = b.pool.QueryRow(ctx, `SELECT 'PostgreSQL ' || current_setting('server_version') || ', fsync ' || current_setting('fsync')
+    || ', wal_level ' || current_setting('wal_level') || ', shared_buffers ' || current_setting('shared_buffers')`).Scan(&v)
 	return v, err
 }
 

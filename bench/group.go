@@ -87,6 +87,7 @@ func printHeader() {
 // print shows the results and returns the verdicts on what is promised.
 func (g group) print(r results) (verdicts []string) {
 	fmt.Printf("%s: %s\n", g.name, g.about)
+	invalid := g.invalid(r)
 	for _, s := range g.subjects {
 		rates := r.of(s.name, figures.rate)
 		per := func(format string, scale float64, f func(figures) float64) string {
@@ -111,9 +112,11 @@ func (g group) print(r results) (verdicts []string) {
 		if unstable(rates) {
 			fmt.Print("  UNSTABLE")
 		}
+		if s.name == invalid {
+			fmt.Print("  INVALID")
+		}
 		fmt.Println()
 	}
-	invalid := g.invalid(r)
 	for _, p := range g.promises {
 		what, figure, verdict := p.verdict(r, invalid)
 		fmt.Printf("  %-60s %20s  %s\n", what, figure, verdict)

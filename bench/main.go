@@ -11,13 +11,14 @@ import (
 	"os/signal"
 	"runtime"
 	"runtime/pprof"
+	"slices"
 	"strings"
 	"time"
 )
 
 type settings struct {
 	rounds, n              int
-	only                   string
+	only, row              string
 	list                   bool
 	steady                 time.Duration
 	cpuProfile, memProfile string
@@ -28,6 +29,7 @@ func main() {
 	flag.IntVar(&s.rounds, "runs", 5, "rounds of each group (A B C A B C …); fewer than 5 prove nothing")
 	flag.IntVar(&s.n, "messages", 100_000, "messages that are pending at the start of a drain; groups named front have twice as many,\nand hot keys to a broker a tenth")
 	flag.StringVar(&s.only, "only", "", "run only the groups with one of these in their name, with commas between them:\nnull, rabbitmq4/drain, steady")
+	flag.StringVar(&s.row, "row", "", "run only the rows with this in their name, and judge nothing: for profiles")
 	flag.BoolVar(&s.list, "list", false, "list the groups, their rows and what is promised, and run nothing")
 	flag.DurationVar(&s.steady, "steady", 5*time.Second, "how long commits keep coming in a run that measures latency")
 	flag.StringVar(&s.cpuProfile, "cpuprofile", "", "write a CPU profile of this process to a file; best with -only")
@@ -82,15 +84,26 @@ func (s settings) wants(g group) bool {
 	return false
 }
 
+// keep leaves only the rows with row in their name, and reports whether there are
+// any.
+func (g *group) keep(row string) bool {
+	if row == "" {
+		return true
+	}
+	g.subjects = slices.DeleteFunc(g.subjects, func(s subject) bool { return !strings.Contains(s.name, row) })
+	g.promises, g.note = nil, nil
+	return len(g.subjects) > 0
+}
+
 func run(ctx context.Context, s settings) error {
 	var chosen []group
 	for _, g := range groups() {
-		if s.wants(g) {
+		if s.wants(g) && g.keep(s.row) {
 			chosen = append(chosen, g)
 		}
 	}
 	if len(chosen) == 0 {
-		return fmt.Errorf("no group has %q in its name; -list lists them", s.only)
+		return fmt.Errorf("no group has %q in its name and a row with %q; -list lists them", s.only, s.row)
 	}
 	if s.list {
 		for _, g := range chosen {
@@ -130,7 +143,9 @@ func run(ctx context.Context, s settings) error {
 		}
 		verdicts = append(verdicts, g.print(r)...)
 	}
-	fmt.Println("What is promised:")
+	if len(verdicts) > 0 {
+		fmt.Println("What is promised:")
+	}
 	for _, v := range verdicts {
 		fmt.Println(v)
 	}
