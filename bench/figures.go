@@ -38,17 +38,21 @@ type meter struct {
 	at    figures
 }
 
+// start looks at this process last, and stop first, so that looking at the server
+// does not count.
 func (m *meter) start(ctx context.Context) error {
-	at, err := m.read(ctx)
-	m.at, m.began = at, time.Now()
-	return err
+	if err := m.readServer(ctx, &m.at); err != nil {
+		return err
+	}
+	m.readOwn(&m.at)
+	m.began = time.Now()
+	return nil
 }
 
-// stop takes the time first: reading the counters takes some.
 func (m *meter) stop(ctx context.Context, n int) (figures, error) {
-	took := time.Since(m.began)
-	f, err := m.read(ctx)
-	f.n, f.took = n, took
+	f := figures{n: n, took: time.Since(m.began), calls: math.NaN()}
+	m.readOwn(&f)
+	err := m.readServer(ctx, &f)
 	f.statements -= m.at.statements
 	f.trips -= m.at.trips
 	f.wal -= m.at.wal
@@ -56,28 +60,29 @@ func (m *meter) stop(ctx context.Context, n int) (figures, error) {
 	f.cpu -= m.at.cpu
 	f.allocs -= m.at.allocs
 	f.allocated -= m.at.allocated
-	f.calls = math.NaN()
 	return f, err
 }
 
-func (m *meter) read(ctx context.Context) (figures, error) {
-	none := math.NaN()
-	f := figures{statements: none, trips: none, wal: none, dbCPU: none, cpu: ownCPU()}
+func (m *meter) readOwn(f *figures) {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	f.allocs, f.allocated = float64(mem.Mallocs), float64(mem.TotalAlloc)
+	f.allocs, f.allocated, f.cpu = float64(mem.Mallocs), float64(mem.TotalAlloc), ownCPU()
+	f.statements, f.trips = math.NaN(), math.NaN()
 	if m.traffic != nil {
 		f.statements, f.trips = float64(m.traffic.statements.Load()), float64(m.traffic.trips.Load())
 	}
+}
+
+func (m *meter) readServer(ctx context.Context, f *figures) error {
+	f.wal, f.dbCPU = math.NaN(), math.NaN()
 	if m.db == nil {
-		return f, nil
+		return nil
 	}
 	c, err := m.db.Acquire(ctx)
 	if err != nil {
-		return f, err
+		return err
 	}
 	defer c.Release()
 	f.dbCPU = serverCPU(c.Conn().PgConn())
-	err = c.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&f.wal)
-	return f, err
+	return c.QueryRow(ctx, "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8").Scan(&f.wal)
 }
