@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/engine"
+	"github.com/outward-dev/outward/internal/testservers"
 )
 
 // A dialect joins the matrix by one line here and a file of its own.
@@ -23,6 +24,14 @@ type dialect struct {
 	local   bool     // there is no server: nothing to kill, to pause or to cut
 	// session returns an address whose sessions have a setting; nil: there are none.
 	session func(address, name, value string) string
+	// login returns an address with an account of its own, which can be made to be
+	// refused; nil: there are no accounts.
+	login func(t *testing.T, address string) *login
+	// refused tells the server's word that a transaction was rolled back.
+	refused func(err error) bool
+	// undecodable is what makes a row that no relay can read; {id} stands for its id.
+	undecodable []string
+	text        func(n int) string // an SQL expression for a text of n bytes
 	// connections counts those that relays still have, when they should have none.
 	connections func(ctx context.Context, o *outbox) (int, error)
 	// create makes an empty outbox on a server, which goes when the test ends, and
@@ -54,8 +63,23 @@ type transport struct {
 	// every topic there.
 	create func(t *testing.T, server string) (address string)
 	open   func(address string) (engine.Transport, []engine.Route, error)
+	// What can be done to the place, and undone; nil: it can't.
+	full  func(t *testing.T, address string) (undo func()) // takes no more
+	gone  func(t *testing.T, address string) (there []delivery, undo func())
+	alarm func(t *testing.T, server *testservers.Server) (undo func()) // the whole server takes no messages
+	queue func(t *testing.T, address string) (there []delivery, undo func())
+	// login is a place whose relays have an account of their own.
+	login    func(t *testing.T, address string) (at string, l *login)
+	oversize int            // bytes that it never takes
+	poison   engine.Message // what it never takes either
 	// take removes and returns all that is there, in order.
 	take func(ctx context.Context, address string) ([]delivery, error)
+}
+
+// A login is an account that is refused while it is wrong.
+type login struct {
+	address      string
+	wrong, right func()
 }
 
 // A delivery is a message as a consumer gets it.
@@ -97,7 +121,8 @@ type pair struct {
 	brokerAt string
 	outbox   *outbox
 	transport
-	relayProgram string // see program
+	relayProgram string   // see program
+	relayEnv     []string // beside this process's
 }
 
 // settled waits until nothing is left to be sent.

@@ -40,7 +40,7 @@ const (
 var phases = []phase{phaseClaimed, phaseHanded, phaseSent, phaseConfirmed, phaseSettled, phaseExtending}
 
 // options are those of a relay that faults befall.
-func (f *faultSpec) options(spec relaySpec) *engine.Options {
+func (f *faultSpec) options(spec relaySpec, j *journal) *engine.Options {
 	crashes := f.MaxCrashes
 	if crashes == 0 {
 		crashes = 5
@@ -56,12 +56,17 @@ func (f *faultSpec) options(spec relaySpec) *engine.Options {
 			ConfirmTimeout: confirm, DetachAfter: 300 * time.Millisecond, MaxAttempts: 3, MaxCrashes: crashes,
 			MinAge: time.Nanosecond, Backoff: engine.Backoff{Min: 10 * time.Millisecond, Max: 100 * time.Millisecond},
 		},
+		Hooks: engine.Hooks{Retried: func(c engine.Claimed, f engine.Fault, charged bool) {
+			if charged {
+				j.write("charged "+f.Class.String()+" "+strings.ReplaceAll(f.Code, " ", "_"), c.ID)
+			}
+		}},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 }
 
 // A journal is what a relay process leaves behind whatever becomes of it: lines of
-// a verb and the ids of messages, each written at once.
+// a time, a verb and the ids of messages, each written at once.
 type journal struct {
 	mu   sync.Mutex
 	file *os.File
@@ -74,6 +79,7 @@ func openJournal(path string) (*journal, error) {
 
 func (j *journal) write(verb string, ids ...engine.ID) {
 	var b strings.Builder
+	b.WriteString(time.Now().Format("15:04:05.000000 "))
 	b.WriteString(verb)
 	for _, id := range ids {
 		b.WriteByte(' ')
@@ -163,7 +169,7 @@ func (s *journaledStore) settled(ss []engine.Settlement, lost []engine.Receipt) 
 	for _, r := range lost {
 		gone[r] = true
 	}
-	var well, vain, charged []engine.ID
+	var well, vain []engine.ID
 	s.mu.Lock()
 	for i := range ss {
 		id := s.ids[ss[i].Receipt]
@@ -175,12 +181,10 @@ func (s *journaledStore) settled(ss []engine.Settlement, lost []engine.Receipt) 
 			vain = append(vain, id)
 		case ss[i].Kind == engine.Published:
 			well = append(well, id)
-		case ss[i].Charge:
-			charged = append(charged, id)
 		}
 	}
 	s.mu.Unlock()
-	for verb, ids := range map[string][]engine.ID{"settled": well, "vain": vain, "charged": charged} {
+	for verb, ids := range map[string][]engine.ID{"settled": well, "vain": vain} {
 		if len(ids) > 0 {
 			s.j.write(verb, ids...)
 		}

@@ -25,12 +25,14 @@ type fault struct {
 	// What is harmed: a server itself, or the network between it and the relays.
 	database, broker         bool
 	databaseWire, brokerWire bool
+	wrongDatabase            bool // relays have an account of their own there
+	wrongBroker              bool
 	producersToo             bool // they reach the database through the wire as well
 	relays                   int  // 0: 2; less: none
 	producers                int  // 0: 3; less: none
 	heavy                    bool // only where there is time for everything
 	spec                     func(s *relaySpec)
-	prepare                  func(c *trial) // before any relay runs
+	prepare                  func(c *trial) // before anybody is connected
 	run                      func(c *trial) // does the harm, and undoes it
 	after                    func(c *trial) // when the producers have ended
 	expect                   func(c *trial, v judge.Verdict)
@@ -47,7 +49,7 @@ func scale(n int) int {
 	return n
 }
 
-// at is how many trials run at once that harm no server.
+// trialsAtOnce is how many trials run at once that harm no server.
 const trialsAtOnce = 4
 
 func TestFaults(t *testing.T) {
@@ -141,22 +143,33 @@ func befall(t *testing.T, f *fault, d dialect, tr transport, ds, ts string, seed
 	if d.session != nil {
 		c.relayStoreAt = d.session(c.storeAt, "application_name", relaysOf(c.storeAt))
 	}
-	producersAt := c.storeAt
+	c.producersAt = c.storeAt
+	if f.wrongBroker {
+		c.brokerAt, c.account = tr.login(t, c.brokerAt)
+		c.relayBrokerAt = c.account.address
+	}
+	if f.wrongDatabase {
+		c.account = d.login(t, c.relayStoreAt)
+		c.relayStoreAt = c.account.address
+	}
 	if f.databaseWire {
 		c.databaseWire = faultproxy.New(t, hostOf(t, c.storeAt))
 		c.relayStoreAt = rewire(t, c.relayStoreAt, c.databaseWire.Addr())
 		if f.producersToo {
-			producersAt = rewire(t, c.storeAt, c.databaseWire.Addr())
+			c.producersAt = rewire(t, c.storeAt, c.databaseWire.Addr())
 		}
 	}
 	if f.brokerWire {
 		c.brokerWire = faultproxy.New(t, hostOf(t, c.brokerAt))
 		c.relayBrokerAt = rewire(t, c.brokerAt, c.brokerWire.Addr())
 	}
+	if f.prepare != nil { // before anybody is connected
+		f.prepare(c)
+	}
 	for _, o := range []struct {
 		box **outbox
 		at  string
-	}{{&c.outbox, c.storeAt}, {&c.producers, producersAt}} {
+	}{{&c.outbox, c.storeAt}, {&c.producers, c.producersAt}} {
 		box, err := d.open(o.at)
 		if err != nil {
 			t.Fatal(err)
@@ -171,15 +184,14 @@ func befall(t *testing.T, f *fault, d dialect, tr transport, ds, ts string, seed
 			c.producing.Wait()
 		}
 	}()
-	if f.prepare != nil {
-		f.prepare(c)
-	}
 	for range count(f.relays, 2) {
 		c.relay(nil)
 	}
 	c.produce(count(f.producers, 3))
 	if f.run != nil {
-		c.more(scale(50))
+		if f.producers >= 0 {
+			c.more(scale(50))
+		}
 		f.run(c)
 	}
 	if f.producers >= 0 {
@@ -203,9 +215,9 @@ func count(n, otherwise int) int {
 
 // faultTable is what came of each fault on each pair.
 type faultTable struct {
-	mu    sync.Mutex
-	rows  []string
-	none_ map[string]bool
+	mu     sync.Mutex
+	rows   []string
+	noneOf map[string]bool
 }
 
 func (f *faultTable) add(name, pair string, v judge.Verdict, took time.Duration, seed uint64) {
@@ -218,12 +230,12 @@ func (f *faultTable) add(name, pair string, v judge.Verdict, took time.Duration,
 func (f *faultTable) none(name, pair, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.none_ == nil {
-		f.none_ = map[string]bool{}
+	if f.noneOf == nil {
+		f.noneOf = map[string]bool{}
 	}
 	row := fmt.Sprintf("%s\t%s\t-\t-\t-\t-\t-\t-\t-\t-\t-\t-\t%s", name, pair, why)
-	if !f.none_[row] {
-		f.none_[row] = true
+	if !f.noneOf[row] {
+		f.noneOf[row] = true
 		f.rows = append(f.rows, row)
 	}
 }

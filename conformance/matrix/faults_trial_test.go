@@ -22,12 +22,21 @@ import (
 )
 
 const (
-	// faultLease is the lease of relays under faults: short, so that "longer than the
-	// lease" is soon, and long enough for a machine that does much else.
-	faultLease = 1500 * time.Millisecond
 	// faultSettled bounds how long everything takes to arrive after the fault's end.
 	faultSettled = 90 * time.Second
 )
+
+// lease is that of relays under faults: short, so that "longer than the lease" is
+// soon, and long enough for a machine that does much else.
+func (d dialect) lease() time.Duration {
+	if d.less > 1 { // the race detector slows it down
+		return 4 * time.Second
+	}
+	return 1500 * time.Millisecond
+}
+
+// outlast waits for longer than the lease.
+func (c *trial) outlast() { c.wait(c.dialect.lease() * 3 / 2) }
 
 // A trial is one fault on one pair, with its producers and its relays.
 type trial struct {
@@ -42,6 +51,10 @@ type trial struct {
 	relayStoreAt             string // as the relays are told
 	relayBrokerAt            string
 
+	producersAt string
+	account     *login
+	answers     *answers
+
 	ledger    judge.Ledger
 	committed atomic.Int64 // messages
 	quit      chan struct{}
@@ -53,6 +66,7 @@ type trial struct {
 	journals []*faultRelay // of all that ever were
 	taken    []delivery    // before the end
 	poisoned int           // dead at the end
+	cursed   []engine.ID   // dead with a key behind them
 	began    time.Time
 }
 
@@ -119,7 +133,7 @@ func (c *trial) relay(change func(*relaySpec)) *faultRelay {
 	c.t.Helper()
 	r := &faultRelay{name: fmt.Sprintf("relay %d", len(c.journals)+1), journal: filepath.Join(c.dir, fmt.Sprint("journal-", len(c.journals)))}
 	r.relayProcess = c.startRelay(func(s *relaySpec) {
-		s.StoreAt, s.BrokerAt, s.Lease, s.Batch = c.relayStoreAt, c.relayBrokerAt, faultLease, 100
+		s.StoreAt, s.BrokerAt, s.Lease, s.Batch = c.relayStoreAt, c.relayBrokerAt, c.dialect.lease(), 100
 		s.Faults = &faultSpec{Journal: r.journal}
 		if c.fault.spec != nil {
 			c.fault.spec(s)
@@ -163,7 +177,7 @@ func (r *faultRelay) read(t *testing.T, line func(verb string, ids []engine.ID))
 	in := bufio.NewScanner(file)
 	in.Buffer(nil, 1<<22)
 	for in.Scan() {
-		words := strings.Fields(in.Text())
+		words := strings.Fields(in.Text())[1:]
 		var ids []engine.ID
 		verb := len(words)
 		for verb > 1 {
@@ -240,7 +254,7 @@ func (c *trial) producer(n int, rnd *rand.Rand) {
 		switch {
 		case err == nil:
 			c.committed.Add(int64(len(msgs)))
-		case asked:
+		case asked && (c.dialect.refused == nil || !c.dialect.refused(err)):
 			fate = judge.Unknown
 			for k := range keys { // when it commits, if it does, nobody knows: no later one of the key is after it
 				if used[keys[k]] {
@@ -257,6 +271,36 @@ func (c *trial) producer(n int, rnd *rand.Rand) {
 		case <-time.After(time.Duration(5+rnd.IntN(35)) * time.Millisecond):
 		}
 	}
+}
+
+// backlog commits so many messages at once, a third of them with keys.
+func (c *trial) backlog(n int, others ...engine.Message) {
+	c.t.Helper()
+	for done := 0; done < n; {
+		msgs := make([]engine.Message, min(200, n-done))
+		for i := range msgs {
+			msgs[i] = engine.Message{Topic: topicOne, Type: kind, Payload: fmt.Appendf(nil, "backlog %d", done+i)}
+			if i%3 == 0 {
+				msgs[i].Key = fmt.Sprint("backlog-", i%7)
+			}
+		}
+		if done+len(msgs) >= n/2 { // in the middle
+			msgs, others = append(msgs, others...), nil
+		}
+		c.enqueue(msgs...)
+		done += len(msgs)
+	}
+}
+
+// enqueue commits messages, and fails the test if it can't.
+func (c *trial) enqueue(msgs ...engine.Message) []engine.ID {
+	c.t.Helper()
+	ids, err := c.producers.enqueue(c.t.Context(), nil, msgs...)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.ledger.Log(judge.Committed, ids, msgs)
+	return ids
 }
 
 // more waits until so many more messages are committed.
@@ -317,8 +361,47 @@ func (c *trial) verdict() judge.Verdict {
 	v := judge.Judge(&c.ledger, e)
 	if err := v.Err(); err != nil {
 		c.t.Error(err)
+		for _, r := range c.journals {
+			r.read(c.t, func(verb string, ids []engine.ID) {
+				if why, is := strings.CutPrefix(verb, "charged "); is {
+					c.t.Logf("%s charged %v: %s", r.name, ids, why)
+				}
+			})
+		}
+		c.explain(v)
+		if dir := os.Getenv("OUTWARD_FAULTS_KEEP"); dir != "" {
+			to := filepath.Join(dir, strings.ReplaceAll(c.t.Name(), "/", "_"))
+			if err := os.CopyFS(to, os.DirFS(c.dir)); err != nil {
+				c.t.Error(err)
+			}
+			c.t.Logf("the journals are kept in %s", to)
+		}
 	}
 	return v
+}
+
+// explain prints what the relays wrote down about the first messages of which there
+// is something to find.
+func (c *trial) explain(v judge.Verdict) {
+	shown := map[engine.ID]bool{}
+	for _, f := range v.Findings {
+		if f.ID.IsZero() || shown[f.ID] || len(shown) == 3 {
+			continue
+		}
+		shown[f.ID] = true
+		for _, r := range c.journals {
+			text, err := os.ReadFile(r.journal)
+			if err != nil {
+				continue // it never wrote one
+			}
+			for line := range strings.Lines(string(text)) {
+				if before, _, ok := strings.Cut(line, f.ID.String()); ok {
+					head := strings.Join(strings.Fields(before)[:2], " ")
+					c.t.Logf("%s: %s: %s (one of %d)", f.ID, r.name, head, strings.Count(line, "-")/4)
+				}
+			}
+		}
+	}
 }
 
 var stateNames = [...]judge.State{judge.Ready, judge.Waiting, judge.Held, judge.Dead}

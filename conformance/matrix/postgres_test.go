@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"net/url"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outward-dev/outward/dialects/postgres"
@@ -37,6 +39,44 @@ var postgresDialect = dialect{
 		u.RawQuery = q.Encode()
 		return u.String()
 	},
+	login: func(t *testing.T, address string) *login {
+		pool, err := pgxpool.New(t.Context(), address[:strings.Index(address, "#")])
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(pool.Close)
+		do := func(ctx context.Context, sql string) {
+			if _, err := pool.Exec(ctx, sql); err != nil {
+				t.Errorf("%s: %v", sql, err)
+			}
+		}
+		name := "matrix_" + strings.ToLower(rand.Text()[:10])
+		do(t.Context(), "CREATE ROLE "+name+" SUPERUSER LOGIN PASSWORD 'right'")
+		t.Cleanup(func() { do(context.Background(), "DROP ROLE "+name) })
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal("the address can't be parsed")
+		}
+		u.User = url.UserPassword(name, "right")
+		return &login{
+			address: u.String(),
+			wrong: func() {
+				// Not by another password alone: a server that trusts its host asks for none.
+				do(t.Context(), "ALTER ROLE "+name+" NOLOGIN PASSWORD 'another'")
+				do(t.Context(), "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '"+name+"'")
+			},
+			right: func() { do(t.Context(), "ALTER ROLE "+name+" LOGIN PASSWORD 'right'") },
+		}
+	},
+	refused: func(err error) bool {
+		var refusal *pgconn.PgError
+		return errors.As(err, &refusal) && refusal.Severity == "ERROR"
+	},
+	undecodable: []string{
+		"ALTER TABLE {p}messages DROP CONSTRAINT IF EXISTS outbox_messages_headers_check",
+		"INSERT INTO {p}messages (message_id, topic, type, headers) VALUES ('{id}', '" + topicOne + "', '" + kind + "', '[1]')",
+	},
+	text: func(n int) string { return fmt.Sprintf("repeat('x', %d)", n) },
 	connections: func(ctx context.Context, o *outbox) (n int, err error) {
 		// A backend sees that its client is gone when it is done with what it does.
 		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {

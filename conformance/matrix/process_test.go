@@ -96,7 +96,7 @@ func (spec *relaySpec) relay(ctx context.Context, d dialect, tr transport, j *jo
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	if spec.Faults != nil {
-		opts = spec.Faults.options(*spec)
+		opts = spec.Faults.options(*spec, j)
 		if store, routes, err = spec.Faults.wrap(store, routes, spec.Lease, j); err != nil {
 			return err
 		}
@@ -129,7 +129,7 @@ func (p *pair) startRelay(change func(*relaySpec)) *relayProcess {
 		p.t.Fatal(err)
 	}
 	r := &relayProcess{t: p.t, cmd: exec.Command(p.program())}
-	r.cmd.Env = append(os.Environ(), relayVariable+"="+string(text))
+	r.cmd.Env = append(append(os.Environ(), p.relayEnv...), relayVariable+"="+string(text))
 	r.cmd.Stderr = logWriter{p.t}
 	out, err := r.cmd.StdoutPipe()
 	if err == nil {
