@@ -39,6 +39,7 @@ type relaySpec struct {
 	Batch               int
 	Lease               time.Duration
 	Faults              *faultSpec // with a journal, for the tests under faults
+	Crash               *crashSpec // with a rig, to be killed at a boundary
 }
 
 func relayMain(text string) error {
@@ -61,6 +62,9 @@ func (spec *relaySpec) serve(d dialect, tr transport) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	before := runtime.NumGoroutine()
+	if spec.Crash != nil {
+		return spec.Crash.serve(ctx, *spec, d, tr)
+	}
 	if spec.Faults == nil {
 		return spec.relay(ctx, d, tr, nil)
 	}
