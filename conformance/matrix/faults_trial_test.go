@@ -340,10 +340,8 @@ func (c *trial) verdict() judge.Verdict {
 	for _, r := range c.relays {
 		r.stop()
 	}
-	e := judge.Evidence{Rows: c.rows(), Lanes: c.lanes(), Incidents: c.incidents()}
-	for _, d := range append(c.taken, c.pair.taken()...) {
-		e.Deliveries = append(e.Deliveries, judge.Delivery{ID: d.id, Topic: d.topic, Key: d.key, Type: d.kind, Payload: d.payload})
-	}
+	e := c.evidence(append(c.taken, c.pair.taken()...))
+	e.Incidents = c.incidents()
 	for _, r := range c.journals {
 		r.read(c.t, func(verb string, _ []engine.ID) {
 			var left int
@@ -402,61 +400,6 @@ func (c *trial) explain(v judge.Verdict) {
 			}
 		}
 	}
-}
-
-var stateNames = [...]judge.State{judge.Ready, judge.Waiting, judge.Held, judge.Dead}
-
-// rows reads the table and its archive.
-func (c *trial) rows() (rows []judge.Row) {
-	c.t.Helper()
-	held := map[string]bool{}
-	query := func(sql string, row func(scan func(...any) error) error) {
-		if err := c.outbox.query(c.t.Context(), sql, row); err != nil {
-			c.t.Fatalf("%s: %v", sql, err)
-		}
-	}
-	add := func(id string, r judge.Row) error {
-		var err error
-		r.ID, err = engine.ParseID(id)
-		rows = append(rows, r)
-		return err
-	}
-	query("SELECT CAST(m.message_id AS text) FROM {p}messages m JOIN {p}blocks b ON b.ordering_key = m.ordering_key AND b.seq = m.seq", func(scan func(...any) error) error {
-		var id string
-		err := scan(&id)
-		held[id] = true
-		return err
-	})
-	query("SELECT CAST(message_id AS text), state, attempts, crashes, resends, lease_token IS NOT NULL FROM {p}messages", func(scan func(...any) error) error {
-		var id string
-		var state int
-		var r judge.Row
-		if err := scan(&id, &state, &r.Attempts, &r.Crashes, &r.Resends, &r.Leased); err != nil {
-			return err
-		}
-		r.State, r.HoldsKey = stateNames[state], held[id]
-		return add(id, r)
-	})
-	query("SELECT CAST(message_id AS text), outcome, attempts, crashes, resends FROM {p}archive", func(scan func(...any) error) error {
-		var id, outcome string
-		var r judge.Row
-		if err := scan(&id, &outcome, &r.Attempts, &r.Crashes, &r.Resends); err != nil {
-			return err
-		}
-		r.State = judge.State(outcome)
-		return add(id, r)
-	})
-	return rows
-}
-
-// lanes counts those under a lease.
-func (c *trial) lanes() int {
-	c.t.Helper()
-	b, err := c.outbox.store.(engine.Monitor).Backlog(c.t.Context())
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	return b.Leased
 }
 
 // incidents reads from the journals which messages may come again, and why: they

@@ -84,17 +84,6 @@ func (p *pair) wantAll(l *judge.Ledger, incidents ...judge.Incident) judge.Verdi
 	return v
 }
 
-// evidence is what the tables say, beside what the broker had.
-func (p *pair) evidence(ds []delivery) judge.Evidence {
-	p.t.Helper()
-	tables := &trial{pair: p}
-	e := judge.Evidence{Rows: tables.rows(), Lanes: tables.lanes()}
-	for _, d := range ds {
-		e.Deliveries = append(e.Deliveries, judge.Delivery{ID: d.id, Topic: d.topic, Key: d.key, Type: d.kind, Payload: d.payload})
-	}
-	return e
-}
-
 func TestFourRelays(t *testing.T) {
 	pairs(t, func(t *testing.T, p *pair) {
 		var relays []*relayProcess
