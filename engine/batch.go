@@ -81,9 +81,6 @@ func (r *Relay) answer(i *item, s Settlement) {
 	i.state = itemAnswered
 	b := i.batch
 	b.unanswered--
-	if b.unanswered == 0 {
-		b.ticket.leave()
-	}
 	r.unsettled++
 	r.outcomes = append(r.outcomes, outcome{i, s})
 	if w := r.work; w != nil {
@@ -102,9 +99,6 @@ func (r *Relay) done(i *item) {
 	b := i.batch
 	if i.state < itemAnswered {
 		b.unanswered--
-		if b.unanswered == 0 {
-			b.ticket.leave()
-		}
 	} else {
 		r.unsettled--
 	}
@@ -114,6 +108,9 @@ func (r *Relay) done(i *item) {
 		r.detach(b)
 	}
 	if b.open == 0 {
+		// Not before it is settled: what the next one does to the process would else be
+		// blamed on what the table still has in hand.
+		b.ticket.leave()
 		delete(r.batches, b)
 	}
 	if w := r.work; w != nil && len(r.batches) == 0 {

@@ -30,7 +30,7 @@ const (
 )
 
 // A ticket stands for one claim and what it handed out, until the last message of
-// it has an outcome.
+// it is settled.
 type ticket struct {
 	g       *gate
 	alone   bool // made for a claim that may hand out suspects

@@ -618,6 +618,13 @@ type checkedStore struct {
 func (s checkedStore) Check(context.Context) []engine.Finding { return s.findings }
 
 func TestWhatADeadRelayHadInHandIsSentAloneAndChargedToNobody(t *testing.T) {
+	// What is confirmed and not settled yet is still in hand.
+	for _, settling := range []time.Duration{0, time.Second} {
+		t.Run(fmt.Sprint("settling takes ", settling), func(t *testing.T) { deadRelays(t, settling) })
+	}
+}
+
+func deadRelays(t *testing.T, settling time.Duration) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.opts.Delivery.MaxCrashes = 2
 		ids := r.enqueue(messages(64, "a", "")...)
@@ -629,7 +636,7 @@ func TestWhatADeadRelayHadInHandIsSentAloneAndChargedToNobody(t *testing.T) {
 			if crashes++; crashes > 40 {
 				t.Fatal("the killer is not found out after 40 crashes")
 			}
-			r.crash(killer)
+			r.crash(killer, settling)
 			r.db.Shift(time.Minute)
 		}
 		r.run(r.relay(nil))
@@ -650,8 +657,8 @@ func TestWhatADeadRelayHadInHandIsSentAloneAndChargedToNobody(t *testing.T) {
 
 // crash runs a relay until it is to send the killer, or for a while; then nothing
 // that it does reaches the table any more.
-func (r *rig) crash(killer engine.ID) {
-	store := &mortalStore{Store: r.db.NewStore()}
+func (r *rig) crash(killer engine.ID, settling time.Duration) {
+	store := &mortalStore{Store: r.db.NewStore(), settling: settling}
 	ctx, cancel := context.WithCancel(r.t.Context())
 	r.broker.Script(func(_ string, m engine.Outgoing) memory.Outcome {
 		if m.ID == killer {
@@ -675,10 +682,12 @@ func (r *rig) crash(killer engine.ID) {
 // mortalStore stops answering when its process is dead.
 type mortalStore struct {
 	engine.Store
-	dead atomic.Bool
+	dead     atomic.Bool
+	settling time.Duration
 }
 
 func (s *mortalStore) Settle(ctx context.Context, ss ...engine.Settlement) ([]engine.Receipt, error) {
+	time.Sleep(s.settling)
 	if s.dead.Load() {
 		return nil, errFlaky
 	}
