@@ -5,7 +5,7 @@ GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 export CGO_ENABLED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test unit lint build bench services-up services-down clean
+.PHONY: help quickstart test faults unit lint build bench services-up services-down clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,12 @@ test: ## every test of every module with -race, on real servers that it starts a
 	@mkdir -p bin
 	@$(GO) build -o bin/testrun ./internal/cmd/testrun
 	@exec bin/testrun $(ARGS)
+
+# The same code as in make test, which has one server of a kind and one seed.
+faults: ## crashes and faults of every database with every broker, on all servers, with two seeds; an hour or two; ARGS="-run TestFaults/.*/killed" for fewer
+	@mkdir -p bin
+	@$(GO) build -o bin/testrun ./internal/cmd/testrun
+	@OUTWARD_FAULTS=all OUTWARD_TEST_LIMIT=$${OUTWARD_TEST_LIMIT:-4h} exec bin/testrun -module conformance/matrix -timeout 4h -run 'TestFaults|TestCrash' $(ARGS)
 
 unit: ## the inner loop: the root module's tests that need no server
 	$(GO) test -race -short ./...

@@ -4,9 +4,10 @@
 // runs go vet and the tests of every module of this repository, stops exactly the
 // servers that it started, and says what ran and what did not.
 //
-//	testrun [-run REGEXP] [PACKAGE...]
+//	testrun [-run REGEXP] [-module DIR] [-timeout DURATION] [PACKAGE...]
 //
-// With packages it runs those of the root module alone. Settings are in the
+// With packages it runs those of the root module alone, or of the module in DIR,
+// without packages all of that one. Settings are in the
 // environment:
 //
 //	OUTWARD_TEST_SERVERS   the servers wanted, by their names in scripts/services
@@ -42,13 +43,23 @@ import (
 
 func main() {
 	run := flag.String("run", "", "run only tests that match this `regexp`, as go test -run does")
+	module := flag.String("module", "", "run only the tests of the module in this `folder` of the repository")
+	timeout := flag.Duration("timeout", 25*time.Minute, "how long the tests of one package may take")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	os.Exit(testrun(ctx, *run, flag.Args(), os.Stdout))
+	os.Exit(testrun(ctx, selection{*run, *module, *timeout, flag.Args()}, os.Stdout))
 }
 
-func testrun(ctx context.Context, match string, packages []string, out io.Writer) int {
+// A selection says what is to be run.
+type selection struct {
+	match    string
+	module   string // its folder; empty: all modules
+	timeout  time.Duration
+	packages []string
+}
+
+func testrun(ctx context.Context, sel selection, out io.Writer) int {
 	started := time.Now()
 	limit := 60 * time.Minute
 	if s := os.Getenv("OUTWARD_TEST_LIMIT"); s != "" {
@@ -91,9 +102,11 @@ func testrun(ctx context.Context, match string, packages []string, out io.Writer
 	if err != nil {
 		problems = append(problems, err.Error())
 	}
-	if len(packages) > 0 {
-		modules = []string{root}
-	} else {
+	packages := sel.packages
+	if len(packages) > 0 || sel.module != "" {
+		modules = []string{filepath.Join(root, sel.module)}
+	}
+	if len(packages) == 0 {
 		packages = []string{"./..."}
 	}
 	for _, dir := range modules {
@@ -115,9 +128,9 @@ func testrun(ctx context.Context, match string, packages []string, out io.Writer
 		// -count=1: what a server does today is in no cache. -race also checks unsafe
 		// pointers; in SQLite's translated C, which is full of them, that finds nothing
 		// of ours and takes two thirds of the time.
-		args := []string{"test", "-race", "-gcflags=modernc.org/...=-d=checkptr=0", "-json", "-count=1", "-timeout=25m", "-p=" + strconv.Itoa(min(runtime.NumCPU(), 4))}
-		if match != "" {
-			args = append(args, "-run="+match)
+		args := []string{"test", "-race", "-gcflags=modernc.org/...=-d=checkptr=0", "-json", "-count=1", "-timeout=" + sel.timeout.String(), "-p=" + strconv.Itoa(min(runtime.NumCPU(), 4))}
+		if sel.match != "" {
+			args = append(args, "-run="+sel.match)
 		}
 		before := t.failed
 		r, w := io.Pipe()

@@ -15,7 +15,8 @@ import (
 )
 
 // A tally counts what `go test -json` reports and prints it for people: one line
-// per package, and everything that a failing test wrote.
+// per package, the rows of tables ("| ...") that its tests wrote, and everything that
+// a failing test wrote.
 //
 // It counts leaves. A test that has subtests stands for nothing of its own: if
 // each of its subtests was skipped for want of a server, counting it as passed
@@ -37,6 +38,7 @@ type pkg struct {
 	tests  map[string]*test
 	order  []string
 	output []string // what the package wrote outside any test
+	table  []string // rows of tables that its tests wrote
 }
 
 type test struct {
@@ -123,6 +125,10 @@ func (t *tally) add(e event) {
 	}
 	switch e.Action {
 	case "output":
+		if tableRow.MatchString(e.Output) {
+			p.table = append(p.table, e.Output)
+			return
+		}
 		c.output = append(c.output, e.Output)
 	case "pass":
 		c.outcome = e.Action
@@ -206,6 +212,9 @@ func (t *tally) finish(p *pkg, e event, suffix string) {
 	for _, r := range reasons {
 		t.print("      " + r + "\n")
 	}
+	for _, row := range p.table {
+		t.print("      " + strings.TrimLeft(row, " "))
+	}
 	if failed == 0 {
 		return
 	}
@@ -247,6 +256,7 @@ func (t *tally) print(s string) {
 
 var (
 	chatter   = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
+	tableRow  = regexp.MustCompile(`^\s*\| `) // shown of tests that passed as well
 	waivedRow = regexp.MustCompile(`^\s*(?:[^\s:]+\.go:\d+: )?(WAIVED [a-z_.]+: \S.*)`)
 	notRunRow = regexp.MustCompile(`^\s*(?:[^\s:]+\.go:\d+: )?(NOT RUN: ([^:\s][^:]*): .*)`)
 )

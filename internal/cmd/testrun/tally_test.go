@@ -189,3 +189,22 @@ func TestWaiver(t *testing.T) {
 		t.Errorf("silent %v, passed %d, not run %d", tl.silent, tl.passed, tl.notRun)
 	}
 }
+
+// Rows of tables are shown although the test that wrote them passed, once.
+func TestTallyShowsTables(t *testing.T) {
+	var out strings.Builder
+	tally := newTally(&out)
+	stream := `{"Action":"run","Package":"p","Test":"TestT"}
+{"Action":"output","Package":"p","Test":"TestT","Output":"    t_test.go:1: \n"}
+{"Action":"output","Package":"p","Test":"TestT","Output":"        | fault  pair\n"}
+{"Action":"output","Package":"p","Test":"TestT","Output":"        | cut    pg17/nats\n"}
+{"Action":"pass","Package":"p","Test":"TestT"}
+{"Action":"pass","Package":"p","Elapsed":1}
+`
+	if err := tally.read(strings.NewReader(stream)); err != nil {
+		t.Fatal(err)
+	}
+	if got := out.String(); strings.Count(got, "| fault  pair\n") != 1 || !strings.HasSuffix(got, "      | cut    pg17/nats\n") || strings.Contains(got, "t_test.go") {
+		t.Errorf("it shows:\n%s", got)
+	}
+}
