@@ -17,7 +17,7 @@ const countCap = 10_000
 // of the lanes' heads and of the first row that is aside (waiting or held).
 var backlogSQL = `
 SELECT ` + capped(`{messages} m WHERE m.state = 0`) + `,
-       ` + capped(`{messages} m WHERE m.state = 1`) + `,
+       ` + capped(`{messages} m WHERE m.state = 1 AND m.paused_for IS NULL`) + `,
        ` + capped(`{messages} m WHERE m.state = 2`) + `,
        ` + capped(`{messages} m WHERE m.state = 3`) + `,
        ` + capped(`{messages} m WHERE m.paused_for IS NOT NULL`) + `,
@@ -39,12 +39,12 @@ func capped(what string) string {
 // Backlog implements [engine.Monitor]. Leased counts lanes and
 // detached messages; the latter are waiting as well.
 func (s *Store) Backlog(ctx context.Context) (engine.Backlog, error) {
-	var ready, waiting, held, dead, parked, leased, keys, entries int
+	var ready, timed, held, dead, parked, leased, keys, entries int
 	var oldest, oldestHold int64
 	err := s.run(ctx, func() []statement {
 		return transaction(lockTimeout, statement{name: "backlog", sql: s.q.backlog, rows: func(rows pgx.Rows) error {
 			for rows.Next() {
-				if err := rows.Scan(&ready, &waiting, &held, &dead, &parked, &leased, &oldest, &keys, &entries, &oldestHold); err != nil {
+				if err := rows.Scan(&ready, &timed, &held, &dead, &parked, &leased, &oldest, &keys, &entries, &oldestHold); err != nil {
 					return err
 				}
 			}
@@ -55,7 +55,7 @@ func (s *Store) Backlog(ctx context.Context) (engine.Backlog, error) {
 		return engine.Backlog{}, fmt.Errorf("postgres: backlog: %w", err)
 	}
 	c := func(n int) engine.Count { return engine.Count{N: min(n, countCap), Capped: n > countCap} }
-	b := engine.Backlog{Ready: c(ready), Waiting: c(waiting), Held: c(held), Dead: c(dead), Parked: c(parked), Leased: leased,
+	b := engine.Backlog{Ready: c(ready), Waiting: c(timed + parked), Held: c(held), Dead: c(dead), Parked: c(parked), Leased: leased,
 		Oldest: time.Duration(oldest) * time.Microsecond, HeldKeys: c(keys), OldestHold: time.Duration(oldestHold) * time.Microsecond}
 	b.HeldKeys.Capped = b.HeldKeys.Capped || entries > 20000
 	return b, nil

@@ -18,6 +18,7 @@ import (
 
 const (
 	lanesPerClaim = 8
+	noLane        = -1
 	// chunk is how many rows one statement moves out of the ready set, or back, at
 	// most: more would hold the lane's lock for too long.
 	chunk = 10_000
@@ -27,8 +28,6 @@ const (
 	// maxClaimBytes bounds the payloads of one claim, but for a single one that is
 	// larger.
 	maxClaimBytes = reading.MaxBytes
-	// maxHoldChunks is how many chunks of blocked rows one round moves.
-	maxHoldChunks = 5
 )
 
 // leaseSQL takes free lanes that have work. What the old lease had handed out
@@ -40,7 +39,7 @@ WITH f AS MATERIALIZED (
   SELECT l.lane FROM {lanes} l
    WHERE l.lease_until <= now()
      AND (SELECT m.seq FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq NULLS FIRST LIMIT 1) IS NOT NULL
-   ORDER BY l.used, l.lane LIMIT $4::integer
+   ORDER BY l.lane <> $5::smallint, l.used, l.lane LIMIT $4::integer
      FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE {lanes} l
    SET token = $1::uuid, worker = $3::text, used = clock_timestamp(),
@@ -71,7 +70,9 @@ func stateIs(state int) string { return fmt.Sprintf("m.state + 0 = %d", state) }
 // another relay has published in between. The lanes' index ranges are merged, so
 // that no more rows are read than are wanted.
 //
-// low is the smallest entry of the row's key, own whether the row has one itself.
+// A row waits for its time only if its time was asked for: one that was left to the
+// default is due even where the clock was set back since, else the next row of its
+// key would overtake it.
 var readSQL = rowsSQL("m.headers::text, m.payload, m.payload_text",
 	fmt.Sprintf("sum(a.size) OVER (ORDER BY a.seq NULLS FIRST) - a.size < %d", maxClaimBytes))
 
@@ -87,7 +88,7 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, coalesce(m.ordering_key, '
        coalesce(m.correlation_id, ''), m.content_type, ` + body + `,
        CASE WHEN ` + ordinary("m.occurred_at") + ` THEN m.occurred_at END,
        CASE WHEN ` + ordinary("m.created_at") + ` THEN m.created_at END,
-       m.attempts, m.crashes, m.resends, m.company, m.available_at > clock_timestamp(),
+       m.attempts, m.crashes, m.resends, m.company, m.available_at > clock_timestamp() AND m.available_at > m.created_at,
        CASE WHEN m.first_failed_at IS NOT NULL THEN (extract(epoch FROM clock_timestamp() - m.first_failed_at) * 1000000)::bigint ELSE 0 END,
        coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = m.ordering_key ORDER BY b.ordering_key, b.seq LIMIT 1), -1), m.size
   FROM (SELECT a.*, ` + fits + ` AS fits FROM (
@@ -129,14 +130,6 @@ var parkSQL = `
 UPDATE {messages} m SET state = 1
  WHERE m.seq = ANY ($1::bigint[]) AND ` + stateIs(0) + ` AND m.lane = ANY (ARRAY(SELECT l.lane FROM {lanes} l WHERE l.token = $2::uuid))`
 
-// parkNearSQL does the same to the front of the leased lanes, beyond what was read.
-var parkNearSQL = fmt.Sprintf(`
-WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $1::uuid),
-near AS MATERIALIZED (%s)
-UPDATE {messages} m SET state = 1
- WHERE m.seq = ANY (ARRAY(SELECT n.seq FROM near n WHERE n.available_at > clock_timestamp())) AND %s`,
-	merged("seq, available_at", fmt.Sprint(chunk)), stateIs(0))
-
 // pauseSQL puts aside rows of paused topics until the pause ends. A keyed one gets
 // an entry: its key's next message may be of another topic and must not overtake
 // it, which is also why the topic can't be left out when reading.
@@ -149,28 +142,6 @@ WITH u AS (
   RETURNING m.ordering_key, m.seq)
 INSERT INTO {blocks} (ordering_key, seq) SELECT ordering_key, seq FROM u WHERE ordering_key <> ''
     ON CONFLICT DO NOTHING`
-
-// pauseNearSQL does the same to the front of the leased lanes, beyond what was
-// read: a million rows of a paused topic are passed in a hundred statements, each
-// row met once. Of a key only its first row goes, and only if nothing holds it
-// back; the others are held behind it, and come back as one run.
-var pauseNearSQL = fmt.Sprintf(`
-WITH mine AS MATERIALIZED (SELECT l.lane, row_number() OVER (ORDER BY l.lane) AS n FROM {lanes} l WHERE l.token = $3::uuid),
-near AS MATERIALIZED (%s),
-p AS MATERIALIZED (
-  SELECT n.seq, nullif(n.ordering_key, '') AS okey, row_number() OVER (PARTITION BY nullif(n.ordering_key, '') ORDER BY n.seq) AS nth
-    FROM near n
-   WHERE n.topic = ANY ($1::text[]) AND n.available_at <= clock_timestamp()),
-u AS (
-  UPDATE {messages} m
-     SET state = 1, available_at = 'infinity', paused_for = ($2::text[])[array_position($1::text[], m.topic)], stamp = m.stamp + 1
-   WHERE m.seq = ANY (ARRAY(SELECT p.seq FROM p
-           WHERE p.okey IS NULL OR p.nth = 1
-             AND coalesce((SELECT b.seq FROM {blocks} b WHERE b.ordering_key = p.okey ORDER BY b.ordering_key, b.seq LIMIT 1), p.seq) >= p.seq))
-     AND %s
-  RETURNING m.ordering_key, m.seq)
-INSERT INTO {blocks} (ordering_key, seq) SELECT ordering_key, seq FROM u WHERE ordering_key <> ''
-    ON CONFLICT DO NOTHING`, merged("seq, topic, ordering_key, available_at", fmt.Sprint(chunk)), stateIs(0))
 
 // handSQL writes down what is handed out, and frees at once the lanes of which
 // nothing is: left leased they would stand still until the lease is over.
@@ -200,10 +171,11 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 	}
 	s.freeOrphans(ctx)
 	start := time.Now()
+	width, lane := lanesPerClaim, int16(noLane)
 	for round := 1; ; round++ {
 		r := &look{}
 		err := retried(ctx, func() error {
-			*r = look{req: req, first: round == 1}
+			*r = look{req: req, first: round == 1, width: width, lane: lane}
 			return s.with(ctx, func(conn *pgx.Conn) error { return s.claimOnce(ctx, conn, r) })
 		})
 		if err != nil {
@@ -225,6 +197,11 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 		if r.moved == 0 || time.Since(start) > maxRounding {
 			return nil, nil
 		}
+		if len(r.rows) > 0 {
+			// One lane is cleared soon, and then its rows go; of eight nothing would go until
+			// all of them are.
+			width, lane = 1, r.rows[0].Lane
+		}
 	}
 }
 
@@ -232,7 +209,9 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 type look struct {
 	req   engine.ClaimRequest
 	token engine.ID
-	first bool // of this Claim
+	first bool  // of this Claim
+	width int   // so many lanes at most
+	lane  int16 // this one if it is free, or noLane
 
 	lanes []int16
 	rows  []reading.Row
@@ -269,10 +248,12 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},
 		commit(),
 		begin(), limits(req.Lease),
-		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), reading.Storable(req.Worker), lanesPerClaim}, rows: collect(&r.lanes)},
+		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), reading.Storable(req.Worker), r.width, r.lane}, rows: collect(&r.lanes)},
 		statement{name: "suspect", sql: s.q.suspect, args: []any{token}},
-		statement{name: "read", sql: s.q.read, args: []any{token, req.Limit}, rows: r.scan},
 	)
+	if r.width > 1 {
+		first = append(first, statement{name: "read", sql: s.q.read, args: []any{token, req.Limit}, rows: r.scan})
+	}
 	if err := s.send(ctx, conn, first...); err != nil {
 		return err
 	}
@@ -280,8 +261,15 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		return s.send(ctx, conn, commit())
 	}
 	r.choose()
-	if r.hidden() {
-		if err := s.lookAhead(ctx, conn, r, token); err != nil {
+	far := 0
+	switch {
+	case r.width == 1:
+		far = min(10*req.Limit, chunk)
+	case r.hidden():
+		far = chunk
+	}
+	if far > 0 {
+		if err := s.lookAhead(ctx, conn, r, token, far); err != nil {
 			return err
 		}
 	}
@@ -312,12 +300,11 @@ func (r *look) choose() { r.Choice = reading.Choose(r.rows, &r.req, r.token, max
 func (r *look) crowded() bool { return r.Crowded(r.req.Limit) }
 func (r *look) hidden() bool  { return r.Hidden(r.req.Limit) }
 
-// lookAhead reads again, far more rows and little of each, and then the rest of
-// those that go.
-func (s *Store) lookAhead(ctx context.Context, conn *pgx.Conn, r *look, token pgtype.UUID) error {
-	*r = look{req: r.req, token: r.token, first: r.first, lanes: r.lanes, draining: r.draining, moved: r.moved}
+// lookAhead reads many rows and little of each, and then the rest of those that go.
+func (s *Store) lookAhead(ctx context.Context, conn *pgx.Conn, r *look, token pgtype.UUID, rows int) error {
+	*r = look{req: r.req, token: r.token, first: r.first, width: r.width, lane: r.lane, lanes: r.lanes, draining: r.draining, moved: r.moved}
 	r.ahead = true
-	if err := s.send(ctx, conn, statement{name: "ahead", sql: s.q.ahead, args: []any{token, chunk}, rows: r.scan}); err != nil {
+	if err := s.send(ctx, conn, statement{name: "ahead", sql: s.q.ahead, args: []any{token, rows}, rows: r.scan}); err != nil {
 		return err
 	}
 	r.choose()
@@ -349,9 +336,6 @@ func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
 	if len(r.Later) > 0 {
 		r.moved += len(r.Later)
 		sts = append(sts, statement{name: "park", sql: s.q.park, args: []any{r.Later, token}})
-		if r.crowded() {
-			sts = append(sts, statement{name: "park near", sql: s.q.parkNear, args: []any{token}})
-		}
 	}
 	if len(r.Parked) > 0 {
 		r.moved += len(r.Parked)
@@ -360,9 +344,6 @@ func (r *look) moves(s *Store, token pgtype.UUID) (sts []statement) {
 			names[i] = cmp.Or(r.req.PausedFor[topic], topic)
 		}
 		sts = append(sts, statement{name: "pause", sql: s.q.pause, args: []any{r.Parked, r.req.Paused, names, token}})
-		if r.crowded() {
-			sts = append(sts, statement{name: "pause near", sql: s.q.pauseNear, args: []any{r.req.Paused, names, token}})
-		}
 	}
 	return sts
 }

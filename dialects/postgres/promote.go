@@ -11,11 +11,11 @@ import "fmt"
 // The condition is repeated for the row as it is when it is locked.
 var promoteSQL = fmt.Sprintf(`
 WITH c AS MATERIALIZED (
-  SELECT m.seq FROM {messages} m WHERE m.state = 1 AND m.available_at <= now()
+  SELECT m.seq FROM {messages} m WHERE m.state = 1 AND m.paused_for IS NULL AND m.available_at <= now()
    ORDER BY m.available_at, m.seq LIMIT %d
      FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE {messages} m
-   SET state = 0, lease_token = NULL, paused_for = NULL,
+   SET state = 0, lease_token = NULL,
        company = CASE WHEN m.lease_token IS NULL THEN m.company ELSE 1 END,
        stamp   = CASE WHEN m.lease_token IS NULL THEN m.stamp ELSE m.stamp + 1 END
  WHERE m.seq = ANY (ARRAY(SELECT c.seq FROM c)) AND %s AND m.available_at <= now()`, chunk, stateIs(1))

@@ -6,10 +6,10 @@ package postgres
 type statements struct {
 	promote, unpark, draining            string
 	lease, suspect, read, ahead, body    string
-	park, parkNear, pause, pauseNear     string
+	park, pause                          string
 	hand                                 string
 	lock, lockFree                       string
-	hold, holdNear                       string
+	hold                                 string
 	drain                                string
 	publish, publishFull, publishMeta    string
 	settle, resolve, free                string
@@ -21,9 +21,9 @@ func newStatements(n names) statements {
 	return statements{
 		promote: n.sql(promoteSQL), unpark: n.sql(unparkSQL), draining: n.sql(drainingSQL),
 		lease: n.sql(leaseSQL), suspect: n.sql(suspectSQL), read: n.sql(readSQL), ahead: n.sql(aheadSQL), body: n.sql(bodySQL),
-		park: n.sql(parkSQL), parkNear: n.sql(parkNearSQL), pause: n.sql(pauseSQL), pauseNear: n.sql(pauseNearSQL), hand: n.sql(handSQL),
+		park: n.sql(parkSQL), pause: n.sql(pauseSQL), hand: n.sql(handSQL),
 		lock: n.sql(lockSQL), lockFree: n.sql(lockFreeSQL),
-		hold: n.sql(holdSQL), holdNear: n.sql(holdNearSQL),
+		hold:    n.sql(holdSQL),
 		drain:   n.sql(drainSQL),
 		publish: n.sql(publishSQL("")), publishFull: n.sql(publishSQL("full")), publishMeta: n.sql(publishSQL("metadata")),
 		settle: n.sql(settleSQL), resolve: n.sql(resolveSQL), free: n.sql(freeSQL),
@@ -39,8 +39,8 @@ func (q statements) all() []struct{ name, sql string } {
 		{"begin", beginSQL}, {"limits", limitsSQL},
 		{"promote", q.promote}, {"unpark", q.unpark}, {"draining", q.draining},
 		{"lease", q.lease}, {"suspect", q.suspect}, {"read", q.read}, {"ahead", q.ahead}, {"body", q.body},
-		{"park", q.park}, {"park near", q.parkNear}, {"pause", q.pause}, {"pause near", q.pauseNear}, {"hand", q.hand},
-		{"lock", q.lock}, {"lock free", q.lockFree}, {"hold", q.hold}, {"hold near", q.holdNear},
+		{"park", q.park}, {"pause", q.pause}, {"hand", q.hand},
+		{"lock", q.lock}, {"lock free", q.lockFree}, {"hold", q.hold},
 		{"drain", q.drain},
 		{"publish", q.publish}, {"publish, archive full", q.publishFull}, {"publish, archive metadata", q.publishMeta},
 		{"settle", q.settle}, {"resolve", q.resolve}, {"free", q.free},

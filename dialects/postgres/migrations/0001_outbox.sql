@@ -62,7 +62,7 @@ CREATE TABLE {messages} (
 -- the primary key would give the same order: a plan that walks the primary key and
 -- filters reads the whole table for the last lane. No seq is NULL or negative.
 CREATE INDEX "{p}messages_ready"    ON {messages} (lane, seq NULLS FIRST) WHERE state = 0;
-CREATE INDEX "{p}messages_due"      ON {messages} (available_at, seq) WHERE state = 1;
+CREATE INDEX "{p}messages_due"      ON {messages} (available_at, seq) WHERE state = 1 AND paused_for IS NULL;
 CREATE INDEX "{p}messages_parked"   ON {messages} (paused_for, seq) WHERE paused_for IS NOT NULL;
 CREATE INDEX "{p}messages_detached" ON {messages} (lease_token) WHERE lease_token IS NOT NULL;
 CREATE INDEX "{p}messages_held"     ON {messages} (ordering_key, seq) WHERE state = 2;
