@@ -70,6 +70,33 @@ func TestOneExchangeWithoutConfirms(t *testing.T) {
 	wantConfirmed(t, publish(t, within(t, 20*time.Second), tr, slow, messages(100))...)
 }
 
+// A confirmation does not wait for that of an earlier message.
+func TestConfirmationsOvertake(t *testing.T) {
+	b := dialBroker(t)
+	q := b.queue("overtake", nil)
+	p := newProxy(t, brokerURL(t))
+	withheld := make(chan struct{}, 1)
+	p.set(func() {
+		p.noConfirm = func(string) bool {
+			withheld <- struct{}{}
+			return true
+		}
+	})
+	tr := newTransport(t, p.url(brokerURL(t)), nil)
+	ctx, cancel := context.WithCancel(within(t, 20*time.Second))
+	var first []engine.Result
+	var wg sync.WaitGroup
+	wg.Go(func() { first = publish(t, ctx, tr, Destination("", q), messages(1)) })
+	<-withheld
+	p.set(func() { p.noConfirm = nil })
+	for range 3 { // one at a time: a confirmation of several would be one of the first, too
+		wantConfirmed(t, publish(t, within(t, 5*time.Second), tr, Destination("", q), messages(1))...)
+	}
+	cancel()
+	wg.Wait()
+	wantFault(t, first[0], engine.Unknown, codeTimeout)
+}
+
 // A broker in alarm: what is not sent is Unavailable at once, what was sent is
 // Unknown at the deadline; later calls send nothing until the alarm is over
 // (rabbitmq/amqp091-go#111, #178, #122).

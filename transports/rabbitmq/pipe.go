@@ -3,7 +3,9 @@ package rabbitmq
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -20,6 +22,7 @@ type pipe struct {
 	ch       *amqp.Channel
 	slots    chan struct{} // one per message sent and not settled
 	turn     chan struct{} // held while writing: the library's channels are not for sharing
+	sent     chan *entry   // for settleLoop; has room for the window, so it never blocks
 	gone     chan struct{} // closed when the pipe takes no more
 	dead     chan struct{} // closed when the channel has ended and verdict is set
 
@@ -51,6 +54,7 @@ func newPipe(s *session, exchange string, ch *amqp.Channel, o *opening) *pipe {
 		s: s, o: o, exchange: exchange, ch: ch,
 		slots:   make(chan struct{}, s.t.opts.Window),
 		turn:    make(chan struct{}, 1),
+		sent:    make(chan *entry, s.t.opts.Window),
 		gone:    make(chan struct{}),
 		dead:    make(chan struct{}),
 		pending: map[string]*entry{},
@@ -62,6 +66,7 @@ func newPipe(s *session, exchange string, ch *amqp.Channel, o *opening) *pipe {
 	p.returns = ch.NotifyReturn(make(chan amqp.Return, s.t.opts.Window))
 	closes := ch.NotifyClose(make(chan *amqp.Error, 1))
 	s.t.life.Work.Go(func() { p.watch(closes) })
+	s.t.life.Work.Go(p.settleLoop)
 	return p
 }
 
@@ -129,15 +134,16 @@ func (p *pipe) send(ctx context.Context, c *call, i int, key string, msg amqp.Pu
 	c.writing.Store(p.s)
 	confirm, err := p.ch.PublishWithDeferredConfirm(p.exchange, key, true, false, msg)
 	c.writing.Store(nil)
-	<-p.turn
 	if err != nil {
+		<-p.turn
 		return p.unsent(e, err)
 	}
 	p.mu.Lock()
 	e.confirm = confirm
 	p.mu.Unlock()
+	p.sent <- e
+	<-p.turn
 	c.entries = append(c.entries, e)
-	p.s.t.life.Work.Go(e.settle)
 	return nil
 }
 
@@ -239,6 +245,78 @@ func (p *pipe) removeLocked(e *entry) {
 	if !e.abandoned {
 		p.live--
 		p.closeIfDone()
+	}
+}
+
+// overtakeAfter is how long a confirmation may wait for that of an earlier message.
+// Confirmations come in order but where a message went to another queue.
+const overtakeAfter = 5 * time.Millisecond
+
+// settleLoop settles what was sent, until the channel has ended. It waits for the
+// earliest message alone and looks at the others when that takes long: a goroutine
+// for each would cost more than all else that is done here with a message.
+func (p *pipe) settleLoop() {
+	var waiting []*entry
+	late := time.NewTimer(overtakeAfter)
+	defer late.Stop()
+	for {
+		var first <-chan struct{}
+		var overtaken <-chan time.Time
+		if len(waiting) > 0 {
+			first, overtaken = waiting[0].confirm.Done(), late.C
+		}
+		select {
+		case e := <-p.sent:
+			waiting = append(waiting, e)
+			for range len(p.sent) {
+				waiting = append(waiting, <-p.sent)
+			}
+			continue
+		case <-first:
+			n := 0
+			for n < len(waiting) && waiting[n].settleIfKnown() {
+				n++
+			}
+			clear(waiting[:n])
+			waiting = waiting[n:]
+		case <-overtaken:
+			waiting = slices.DeleteFunc(waiting, (*entry).settleIfKnown)
+		case <-p.dead:
+			p.settleLast(waiting)
+			return
+		}
+		late.Reset(overtakeAfter)
+	}
+}
+
+// settleLast settles what is left when the channel has ended; nothing waits any more.
+func (p *pipe) settleLast(waiting []*entry) {
+	for _, e := range waiting {
+		e.settle()
+	}
+	// Who is writing at this moment may still add one; those who come later are refused.
+	for writing := true; writing; {
+		select {
+		case e := <-p.sent:
+			e.settle()
+		case p.turn <- struct{}{}:
+			writing = false
+		}
+	}
+	<-p.turn
+	for len(p.sent) > 0 {
+		(<-p.sent).settle()
+	}
+}
+
+// settleIfKnown settles e if its outcome is there.
+func (e *entry) settleIfKnown() bool {
+	select {
+	case <-e.confirm.Done():
+		e.settle()
+		return true
+	default:
+		return false
 	}
 }
 
