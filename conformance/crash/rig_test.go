@@ -49,7 +49,7 @@ func TestBoundaries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			go func() { _ = relay.Run(context.Background()) }() //nolint:usetesting // nothing ends it
+			go func() { _ = relay.Run(context.Background()) }()
 			got := make([]byte, 2)
 			if n, err := out.Read(got); n != 1 || err != nil {
 				t.Fatalf("%d bytes, %v", n, err)
@@ -68,7 +68,7 @@ func TestBoundaries(t *testing.T) {
 				t.Errorf("%d messages are at the broker", n)
 			}
 			for _, id := range ids {
-				if s := string(db.Look(id).State); !slices.Contains(tt.states, s) {
+				if s := db.Look(id).State; !slices.Contains(tt.states, s) {
 					t.Errorf("a message is %s", s)
 				}
 			}

@@ -86,6 +86,7 @@ type login struct {
 type delivery struct {
 	id, key, topic, kind string
 	payload              []byte
+	headers              map[string]string // all of them, the producer's among them
 	redelivered          bool
 }
 

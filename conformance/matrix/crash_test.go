@@ -160,7 +160,8 @@ func (c *crashTest) enqueue(msgs ...engine.Message) {
 }
 
 func crashMessage(key string, n int) engine.Message {
-	return engine.Message{Topic: topicOne, Type: kind, Key: key, Payload: fmt.Appendf(nil, "%s %q %d", mark, key, n)}
+	return engine.Message{Topic: topicOne, Type: kind, Key: key, Payload: fmt.Appendf(nil, "%s %q %d", mark, key, n),
+		Headers: map[string]string{"traceparent": fmt.Sprintf("00-%032x-00f067aa0ba902b7-01", n+1), "Tenant": "größer als 7 %"}}
 }
 
 // kill starts a relay, and kills it where it is to be killed.
@@ -423,7 +424,7 @@ func (c *crashTest) startCrash(spec relaySpec) *crashProcess {
 		c.t.Fatal(err)
 	}
 	_ = child.Close() // the child has it
-	c.t.Cleanup(r.relayProcess.kill)
+	c.t.Cleanup(r.kill)
 	return r
 }
 

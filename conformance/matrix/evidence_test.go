@@ -10,7 +10,7 @@ func (p *pair) evidence(ds []delivery) judge.Evidence {
 	p.t.Helper()
 	e := judge.Evidence{Rows: p.rows(), Lanes: p.lanes()}
 	for _, d := range ds {
-		e.Deliveries = append(e.Deliveries, judge.Delivery{ID: d.id, Topic: d.topic, Key: d.key, Type: d.kind, Payload: d.payload})
+		e.Deliveries = append(e.Deliveries, judge.Delivery{ID: d.id, Topic: d.topic, Key: d.key, Type: d.kind, Payload: d.payload, Headers: d.headers})
 	}
 	return e
 }

@@ -196,7 +196,11 @@ func takeStream(ctx context.Context, address string) (ds []delivery, err error) 
 				}
 				return value
 			}
-			ds = append(ds, delivery{id: header("ce-id"), key: header("outward-key"), topic: header("outward-topic"), kind: header("ce-type"), payload: m.Data()})
+			headers := map[string]string{}
+			for name := range m.Headers() {
+				headers[name] = header(name)
+			}
+			ds = append(ds, delivery{id: header("ce-id"), key: header("outward-key"), topic: header("outward-topic"), kind: header("ce-type"), payload: m.Data(), headers: headers})
 		}
 		if err = errors.Join(err, batch.Error()); err != nil || len(ds) != int(state.Msgs) {
 			return fmt.Errorf("%d of %d messages (%w)", len(ds), state.Msgs, err)

@@ -189,7 +189,11 @@ func takeFrom(ctx context.Context, url, name string) (ds []delivery, err error) 
 				return fmt.Errorf("%d of %d messages: %w", len(ds), q.Messages, ctx.Err())
 			case d := <-in:
 				key, _ := d.Headers["outward-key"].(string)
-				ds = append(ds, delivery{id: d.MessageId, key: key, topic: d.RoutingKey, kind: d.Type, payload: d.Body, redelivered: d.Redelivered})
+				headers := map[string]string{}
+				for name, value := range d.Headers {
+					headers[name], _ = value.(string)
+				}
+				ds = append(ds, delivery{id: d.MessageId, key: key, topic: d.RoutingKey, kind: d.Type, payload: d.Body, headers: headers, redelivered: d.Redelivered})
 				if len(ds)%500 == 0 || len(ds) == q.Messages {
 					if err := d.Ack(true); err != nil {
 						return err
