@@ -14,8 +14,8 @@ type Evidence struct {
 	// Rows are what the table and its archive have, in any order. Without them only
 	// the deliveries speak.
 	Rows []Row
-	// Lanes is how many lanes are under a live lease.
-	Lanes int
+	// Leases is how many are live, of lanes and of rows, as in [engine.Backlog].
+	Leases int
 	// Interim says that the relays are not done, or were just killed: what is in the
 	// table may stay there, leases may be live, and a transaction whose fate is
 	// unknown may be half on its way. What is lost, invented, changed, out of order,

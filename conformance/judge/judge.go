@@ -414,8 +414,8 @@ func (c *court) leftovers() {
 				leased++
 			}
 		}
-		if c.Lanes+leased > 0 {
-			c.find(LeaseLeft, engine.ID{}, "%d lanes and %d rows are still leased", c.Lanes, leased)
+		if c.Leases+leased > 0 {
+			c.find(LeaseLeft, engine.ID{}, "%d leases are live, and %d rows have one of their own", c.Leases, leased)
 		}
 	}
 	for _, l := range []struct {

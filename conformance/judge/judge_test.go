@@ -229,8 +229,8 @@ var planted = []struct {
 		w.set(judge.Row{ID: w.msgs["committed"][6].id, State: judge.Ready})
 	}, nil},
 
-	{"a lane leased", func(w *world) { w.Lanes = 1 }, []judge.Code{judge.LeaseLeft}},
-	{"a lane leased in the middle", func(w *world) { w.Lanes, w.Interim = 1, true }, nil},
+	{"a lease", func(w *world) { w.Leases = 1 }, []judge.Code{judge.LeaseLeft}},
+	{"a lease in the middle", func(w *world) { w.Leases, w.Interim = 1, true }, nil},
 	{"a row leased", func(w *world) { w.set(judge.Row{ID: w.msgs["committed"][6].id, State: judge.Waiting, Leased: true}) },
 		[]judge.Code{judge.Left, judge.LeaseLeft}},
 	{"a connection", func(w *world) { w.Connections = judge.Change{Before: 3, After: 4} }, []judge.Code{judge.ConnectionLeaked}},

@@ -293,7 +293,7 @@ func (c *crashTest) before() (errs []error) {
 
 	handed := c.count("{p}lanes WHERE handed_total > 0")
 	want(c.count(fmt.Sprintf("{p}lanes WHERE handed_total NOT IN (0, %d)", crashTotal)) == 0, "a lane has been handed out in another number than all %d", crashTotal)
-	want(c.lease != 0 || c.first.Lanes == handed+leased, "%d leases are live; %d lanes have handed out something and %d rows have a lease", c.first.Lanes, handed, leased)
+	want(c.lease != 0 || c.first.Leases == handed+leased, "%d leases are live; %d lanes have handed out something and %d rows have a lease", c.first.Leases, handed, leased)
 	switch {
 	case c.free, len(open) == 0:
 		want(handed == 0, "%d lanes are not free", handed)

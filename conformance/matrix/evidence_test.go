@@ -8,7 +8,7 @@ import (
 // evidence is what the tables say, beside what the broker had.
 func (p *pair) evidence(ds []delivery) judge.Evidence {
 	p.t.Helper()
-	e := judge.Evidence{Rows: p.rows(), Lanes: p.lanes()}
+	e := judge.Evidence{Rows: p.rows(), Leases: p.leases()}
 	for _, d := range ds {
 		e.Deliveries = append(e.Deliveries, judge.Delivery{ID: d.id, Topic: d.topic, Key: d.key, Type: d.kind, Payload: d.payload, Headers: d.headers})
 	}
@@ -60,8 +60,8 @@ func (p *pair) rows() (rows []judge.Row) {
 	return rows
 }
 
-// lanes counts those under a lease.
-func (p *pair) lanes() int {
+// leases counts those that are live.
+func (p *pair) leases() int {
 	p.t.Helper()
 	b, err := p.outbox.store.(engine.Monitor).Backlog(p.t.Context())
 	if err != nil {
