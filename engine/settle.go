@@ -57,7 +57,10 @@ func (r *Relay) takeOutcomes() (outs []outcome, more bool) {
 		}
 		outs = append(outs, o)
 	}
-	r.outcomes = append(r.outcomes[:0:0], r.outcomes[n:]...)
+	// In the same memory: it would else grow anew from nothing for every settlement.
+	left := copy(r.outcomes, r.outcomes[n:])
+	clear(r.outcomes[left:])
+	r.outcomes = r.outcomes[:left]
 	return outs, len(r.outcomes) > 0
 }
 
