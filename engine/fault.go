@@ -66,6 +66,7 @@ const (
 	CodeNoRoute    = "no_route"        // DestinationFailed: nothing takes this topic, in the relay's routes or in the broker; only the topic is paused
 	CodeTimeout    = "timeout"         // Unknown: no confirmation within the confirm timeout
 	CodeLost       = "connection_lost" // Unknown, from a transport: the connection was lost before the answer came; Transient: before it was sent
+	CodeNack       = "nack"            // Transient, from a transport: refused without a word about the message, a queue may be full; never charged
 	CodeWrite      = "write"           // Transient, from a transport: the connection was lost while it was written
 	CodeNoReport   = "no_report"       // Unknown: the transport returned without a word about the message
 	CodePanic      = "panic"           // Unknown: the transport panicked

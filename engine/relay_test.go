@@ -163,6 +163,7 @@ func TestALostConnectionChargesNobody(t *testing.T) {
 		{Class: engine.Unknown, Code: "320"},
 		{Class: engine.Transient, Code: engine.CodeWrite},
 		{Class: engine.Transient, Code: engine.CodeLost},
+		{Class: engine.Transient, Code: engine.CodeNack},
 	} {
 		t.Run(f.Error(), func(t *testing.T) {
 			bubble(t, func(t *testing.T, r *rig) {
@@ -191,6 +192,59 @@ func TestALostConnectionChargesNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A broker that stalls for longer than the confirm timeout, and then confirms
+// everything, has nothing against what was given up a moment before.
+func TestALateConfirmationChargesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		stalled := make(chan struct{})
+		var mu sync.Mutex
+		first := map[engine.ID]bool{}
+		r.broker.Script(func(_ string, m engine.Outgoing) memory.Outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			select {
+			case <-stalled:
+				return memory.Outcome{}
+			default:
+			}
+			if !first[m.ID] {
+				first[m.ID] = true
+				return memory.Outcome{Wait: stalled}
+			}
+			return memory.Outcome{}
+		})
+		r.opts.Delivery.ConfirmTimeout = time.Second
+		slow := &slowAbort{Transport: r.broker, by: 300 * time.Millisecond}
+		r.run(r.relay(nil, engine.AllTo(slow)...))
+		ids := r.enqueue(messages(10, "a", "")...)
+		time.Sleep(900 * time.Millisecond)
+		ids = append(ids, r.enqueue(messages(10, "a", "")...)...)
+		time.Sleep(200 * time.Millisecond)
+		close(stalled)
+		r.until("all published", time.Minute, r.all(ids, "published"))
+		r.locked(func() {
+			if r.charged > 0 {
+				t.Errorf("%d charged by a stall", r.charged)
+			}
+		})
+	})
+}
+
+// slowAbort takes its time to make sure that nothing is under way any more.
+type slowAbort struct {
+	*memory.Transport
+	by time.Duration
+}
+
+func (s *slowAbort) Publish(ctx context.Context, destination string, msgs []engine.Outgoing, report func(int, engine.Result)) {
+	s.Transport.Publish(ctx, destination, msgs, func(i int, res engine.Result) {
+		if res.Fault != nil {
+			time.Sleep(s.by)
+		}
+		report(i, res)
+	})
 }
 
 // One that loses its connection each time is found out all the same.

@@ -198,6 +198,8 @@ type call struct {
 	items    []*item
 	timeout  time.Duration
 	reported []bool
+	late     bool   // its time is over
+	seen     uint64 // then: what the destination had confirmed by that moment
 	failed   []failure
 	over     bool
 }
@@ -224,6 +226,11 @@ func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Dur
 		})
 	})
 	c := &call{dest: d, items: group, timeout: timeout, reported: make([]bool, len(group))}
+	defer context.AfterFunc(ctx, func() {
+		r.lock()
+		defer r.unlock()
+		c.late, c.seen = true, d.confirmed
+	})()
 	out := make([]Outgoing, len(group))
 	for n, i := range group {
 		out[n] = Outgoing{Message: i.Message, CreatedAt: i.CreatedAt, Resends: i.Resends, Attempts: i.Attempts}
@@ -308,6 +315,20 @@ func lostConnection(f *Fault, early bool) bool {
 	return f.Class == Unknown && early || f.Class == Transient && (f.Code == CodeLost || f.Code == CodeWrite)
 }
 
+// confirmed is what the destination confirmed, by its number, that may speak against
+// a message. Nothing does that went over another connection. And once a message's
+// time is over nobody listens to its own confirmation any more: a broker that stalled
+// for a little longer than that confirms it together with those sent later.
+func (c *call) confirmed(f failure) uint64 {
+	switch {
+	case f.lost:
+		return 0
+	case f.fault.Class == Unknown && c.late:
+		return c.seen
+	}
+	return c.dest.confirmed
+}
+
 // told passes an outcome on to the hook.
 func (r *Relay) told(c *call, n int, res Result) {
 	if f := r.opts.Hooks.Published; f != nil {
@@ -330,6 +351,6 @@ func (r *Relay) judge(w *work, c *call) {
 			r.closeRun(f.item.run)
 			continue
 		}
-		r.verdict(f.item, f.fault, f.lost)
+		r.verdict(f.item, f.fault, c.confirmed(f))
 	}
 }

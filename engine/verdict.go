@@ -37,9 +37,9 @@ func (r *Relay) streak(c *call) {
 	}
 }
 
-// verdict decides what becomes of a message whose publish failed; lost says that
-// its connection did before its time was over.
-func (r *Relay) verdict(i *item, f Fault, lost bool) {
+// verdict decides what becomes of a message whose publish failed; confirmed is what
+// may speak against it.
+func (r *Relay) verdict(i *item, f Fault, confirmed uint64) {
 	if i.state >= itemAnswered {
 		return
 	}
@@ -58,7 +58,7 @@ func (r *Relay) verdict(i *item, f Fault, lost bool) {
 		return
 	}
 	tries := i.Attempts
-	charged := r.charge(i, lost)
+	charged := r.charge(i, confirmed) && f.Code != CodeNack
 	if charged {
 		tries++
 	} else if g := r.grudges[i.ID]; g != nil {
@@ -83,18 +83,16 @@ func (r *Relay) verdict(i *item, f Fault, lost bool) {
 // charge says whether a failure is the message's own: by contrast. It is if the
 // destination confirmed another message that was sent after this one. Confirmation
 // of one sent before tells nothing: a broker that dies, fills up or stalls has
-// confirmed what came before. Nor does a confirmation speak against a message that
-// was lost with its connection, or its channel: what was sent later went over
-// another one.
+// confirmed what came before. See [call.confirmed] for what does not count.
 //
 // A message that is always alone, or always the last, has no such neighbour. So it
 // is also its own failure when it fails for the third time and the destination did
 // its work for others between any two of these. A good probe counts as such work
 // only while nobody but this message fails: an exchange is there and takes probes
 // when its queues have lost their majority, and then everything fails.
-func (r *Relay) charge(i *item, lost bool) bool {
+func (r *Relay) charge(i *item, confirmed uint64) bool {
 	d := i.dest
-	if d.confirmed > i.mark && !lost {
+	if confirmed > i.mark {
 		return true
 	}
 	if d.failing.IsZero() {

@@ -16,7 +16,7 @@ import (
 const (
 	codeNoRoute     = engine.CodeNoRoute // DestinationFailed: no queue is bound for the routing key (312)
 	codeDestination = "destination"      // DestinationFailed: the destination string can't be read
-	codeNack        = "nack"             // Transient: refused by a queue, which may be full
+	codeNack        = engine.CodeNack    // Transient: refused by a queue, which may be full
 	codeNotSent     = faults.NotSent     // Transient: the time was over before it was its turn
 	codeWrite       = engine.CodeWrite   // Transient: the connection failed while it was being written
 	codeTimeout     = faults.Timeout     // Unknown, or Unavailable while connecting
