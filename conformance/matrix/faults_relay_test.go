@@ -23,6 +23,7 @@ type faultSpec struct {
 	Killer     string        // the type of a message on which it kills itself
 	MaxCrashes int           // 0: 5
 	Drain      time.Duration // 0: the engine's default
+	Alone      bool          // it stops itself only while it asks the store for nothing
 }
 
 // A phase is a place in the life of a batch.
@@ -99,6 +100,16 @@ type stopper struct {
 	once sync.Once
 	over atomic.Bool
 	j    *journal
+	// With SQLite who is stopped in a transaction stops everybody: there it waits until
+	// the store is left alone.
+	alone bool
+	quiet sync.RWMutex
+}
+
+// asks is held while the store is asked.
+func (s *stopper) asks() (done func()) {
+	s.quiet.RLock()
+	return s.quiet.RUnlock
 }
 
 func (s *stopper) at(p phase) {
@@ -107,8 +118,13 @@ func (s *stopper) at(p phase) {
 	}
 	s.once.Do(func() {
 		defer s.over.Store(true)
+		if s.alone {
+			s.quiet.Lock()
+			defer s.quiet.Unlock()
+		}
 		s.j.write("stopping")
 		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP) // the test sees whether it works
+		time.Sleep(200 * time.Millisecond)             // it takes a moment until all threads have stopped
 		s.j.write("woken")
 	})
 }
@@ -135,7 +151,9 @@ type journaledStore struct {
 }
 
 func (s *journaledStore) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
+	done := s.stop.asks()
 	rows, err := s.fullStore.Claim(ctx, req)
+	done()
 	s.mu.Lock()
 	ids := make([]engine.ID, len(rows))
 	for i := range rows {
@@ -154,7 +172,9 @@ func (s *journaledStore) Settle(ctx context.Context, ss ...engine.Settlement) ([
 	if published(ss) {
 		s.stop.at(phaseConfirmed)
 	}
+	done := s.stop.asks()
 	lost, err := s.fullStore.Settle(ctx, ss...)
+	done()
 	if err == nil {
 		if published(ss) {
 			s.stop.at(phaseSettled)
@@ -202,7 +222,28 @@ func published(ss []engine.Settlement) bool {
 
 func (s *journaledStore) Extend(ctx context.Context, rs []engine.Receipt, lease time.Duration) ([]engine.Receipt, error) {
 	s.stop.at(phaseExtending)
+	defer s.stop.asks()()
 	return s.fullStore.Extend(ctx, rs, lease)
+}
+
+func (s *journaledStore) Pause(ctx context.Context, p engine.Pause) error {
+	defer s.stop.asks()()
+	return s.fullStore.Pause(ctx, p)
+}
+
+func (s *journaledStore) Resume(ctx context.Context, destination string, by engine.Actor) (bool, error) {
+	defer s.stop.asks()()
+	return s.fullStore.Resume(ctx, destination, by)
+}
+
+func (s *journaledStore) TakeProbe(ctx context.Context, destination string, next time.Duration) (bool, error) {
+	defer s.stop.asks()()
+	return s.fullStore.TakeProbe(ctx, destination, next)
+}
+
+func (s *journaledStore) Purge(ctx context.Context, limit int) (int, error) {
+	defer s.stop.asks()()
+	return s.fullStore.Purge(ctx, limit)
 }
 
 // fullTransport is everything that a transport does.
@@ -256,7 +297,7 @@ func (t *journaledTransport) Publish(ctx context.Context, destination string, ms
 
 // wrap puts the journal around a store and a transport.
 func (f *faultSpec) wrap(store engine.Store, routes []engine.Route, lease time.Duration, j *journal) (engine.Store, []engine.Route, error) {
-	stop := &stopper{in: f.StopIn, j: j}
+	stop := &stopper{in: f.StopIn, j: j, alone: f.Alone}
 	full, ok := store.(fullStore)
 	if !ok {
 		return nil, nil, fmt.Errorf("%T lacks an ability that the wrapper would pretend", store)

@@ -134,7 +134,7 @@ func (c *trial) relay(change func(*relaySpec)) *faultRelay {
 	r := &faultRelay{name: fmt.Sprintf("relay %d", len(c.journals)+1), journal: filepath.Join(c.dir, fmt.Sprint("journal-", len(c.journals)))}
 	r.relayProcess = c.startRelay(func(s *relaySpec) {
 		s.StoreAt, s.BrokerAt, s.Lease, s.Batch = c.relayStoreAt, c.relayBrokerAt, c.dialect.lease(), 100
-		s.Faults = &faultSpec{Journal: r.journal}
+		s.Faults = &faultSpec{Journal: r.journal, Alone: c.dialect.local}
 		if c.fault.spec != nil {
 			c.fault.spec(s)
 		}
