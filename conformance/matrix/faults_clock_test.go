@@ -57,13 +57,18 @@ func wallOffset() int64 {
 func clockProgram(t *testing.T) string {
 	t.Helper()
 	clock.once.Do(func() {
-		dir, err := os.MkdirTemp("", "outward-clock")
+		dir, err := os.MkdirTemp("", "outward-clock") //nolint:usetesting // several tests share it
 		if err != nil {
 			clock.err = err
 			return
 		}
 		clock.program = filepath.Join(dir, "relay")
-		source := filepath.Join(runtime.GOROOT(), "src", "runtime")
+		goroot, err := exec.Command("go", "env", "GOROOT").Output()
+		if err != nil {
+			clock.err = err
+			return
+		}
+		source := filepath.Join(strings.TrimSpace(string(goroot)), "src", "runtime")
 		replace := map[string]string{}
 		put := func(name, from, to string, more string) {
 			text, err := os.ReadFile(filepath.Join(source, name))

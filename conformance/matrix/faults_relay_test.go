@@ -38,8 +38,6 @@ const (
 	phaseExtending phase = "extending" // about to renew its lease
 )
 
-var phases = []phase{phaseClaimed, phaseHanded, phaseSent, phaseConfirmed, phaseSettled, phaseExtending}
-
 // options are those of a relay that faults befall.
 func (f *faultSpec) options(spec relaySpec, j *journal) *engine.Options {
 	crashes := f.MaxCrashes

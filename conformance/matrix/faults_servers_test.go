@@ -96,6 +96,7 @@ var faults = []fault{
 		c.relay(nil)
 		c.outlast()
 		c.databaseWire.Keep(false)
+		c.databaseWire.Cut() // in the end the server hears of it as well
 	}},
 	{name: "database accepts connections and never answers", not: noServer, databaseWire: true, producersToo: true, run: func(c *trial) {
 		c.databaseWire.Cut()

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -285,7 +286,7 @@ func (c *trial) backlog(n int, others ...engine.Message) {
 			}
 		}
 		if done+len(msgs) >= n/2 { // in the middle
-			msgs, others = append(msgs, others...), nil
+			msgs, others = slices.Concat(msgs, others), nil
 		}
 		c.enqueue(msgs...)
 		done += len(msgs)

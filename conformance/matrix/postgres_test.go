@@ -36,7 +36,7 @@ var postgresDialect = dialect{
 		}
 		q := u.Query()
 		q.Set(name, value)
-		u.RawQuery = q.Encode()
+		u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // a plus is a plus to PostgreSQL's clients
 		return u.String()
 	},
 	login: func(t *testing.T, address string) *login {
