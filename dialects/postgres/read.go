@@ -15,19 +15,22 @@ func uuidOf(id engine.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: tru
 // scan reads the result of readSQL.
 func (r *look) scan(rows pgx.Rows) error {
 	r.rows = r.rows[:0]
+	// Made once, not for each row: they would be the larger part of what a claim allocates.
+	var (
+		one     reading.Row
+		id      pgtype.UUID
+		b       reading.Body
+		created *time.Time
+		failing int64
+	)
+	m := &one.Message
+	columns := []any{&one.Receipt.Seq, &one.Lane, &one.Stamp, &id, &m.Topic, &m.Key, &m.Type,
+		&m.AggregateType, &m.AggregateID, &m.AggregateVersion,
+		&m.CorrelationID, &m.ContentType, &b.Headers, &b.Payload, &b.Text, &b.Occurred, &created,
+		&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.Later, &failing, &one.Low, &one.Size}
 	for rows.Next() {
-		var (
-			one     reading.Row
-			id      pgtype.UUID
-			b       reading.Body
-			created *time.Time
-			failing int64
-		)
-		m := &one.Message
-		if err := rows.Scan(&one.Receipt.Seq, &one.Lane, &one.Stamp, &id, &m.Topic, &m.Key, &m.Type,
-			&m.AggregateType, &m.AggregateID, &m.AggregateVersion,
-			&m.CorrelationID, &m.ContentType, &b.Headers, &b.Payload, &b.Text, &b.Occurred, &created,
-			&one.Attempts, &one.Crashes, &one.Resends, &one.Company, &one.Later, &failing, &one.Low, &one.Size); err != nil {
+		one, b = reading.Row{}, reading.Body{}
+		if err := rows.Scan(columns...); err != nil {
 			return err
 		}
 		m.ID = id.Bytes
