@@ -156,9 +156,11 @@ var faults = []fault{
 		}
 		c.brokerWire.Slow(0)
 		c.relay(nil)
-	}, expect: func(c *trial, v judge.Verdict) {
-		if v.Repeats > 0 {
-			c.t.Errorf("%d messages came again, and every relay ended in good order", v.Repeats)
+	}, expect: func(c *trial, _ judge.Verdict) {
+		for _, i := range c.incidents() { // what the slow broker did not confirm in time is another matter
+			if i.What != outcomeUnknown {
+				c.t.Errorf("%s: %s of %d messages, and it ended in good order", i.Relay, i.What, len(i.IDs))
+			}
 		}
 	}},
 	{name: "drain limit hit", brokerWire: true, relays: -1, spec: func(s *relaySpec) { s.Faults.Drain = 200 * time.Millisecond }, run: func(c *trial) {

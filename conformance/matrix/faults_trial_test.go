@@ -403,12 +403,14 @@ func (c *trial) explain(v judge.Verdict) {
 	}
 }
 
+const outcomeUnknown = "outcome unknown"
+
 // incidents reads from the journals which messages may come again, and why: they
 // were handed over, and what became of that is not known, or was not settled.
 func (c *trial) incidents() (all []judge.Incident) {
 	for _, r := range c.journals {
 		handed, confirmed := map[engine.ID]int{}, map[engine.ID]int{}
-		unknown := judge.Incident{What: "outcome unknown", Relay: r.name}
+		unknown := judge.Incident{What: outcomeUnknown, Relay: r.name}
 		killer := judge.Incident{What: "killed by a message", Relay: r.name}
 		r.read(c.t, func(verb string, ids []engine.ID) {
 			for _, id := range ids {
