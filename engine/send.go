@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	maxCall      = 1000             // messages in one call of Publish
-	maxUnit      = 64               // messages of one key in one go
-	busyCalls    = 4                // so many calls at once, and what comes is gathered
-	gather       = time.Millisecond // for so long
-	congestWait  = time.Second      // when a message that found no room comes again, at least
-	congestMost  = 30 * time.Second // and at most
-	congestAfter = 2                // windows' worth of messages in hand that a slow destination may have
+	maxCall      = 1000                   // messages in one call of Publish
+	maxUnit      = 64                     // messages of one key in one go
+	busyCalls    = 4                      // so many calls at once, and what comes is gathered
+	gather       = time.Millisecond       // for so long
+	stopped      = 100 * time.Millisecond // a timer that is later than that tells that the process was not running
+	congestWait  = time.Second            // when a message that found no room comes again, at least
+	congestMost  = 30 * time.Second       // and at most
+	congestAfter = 2                      // windows' worth of messages in hand that a slow destination may have
 )
 
 // offer puts a unit of messages on its way: into the queue of its destination,
@@ -226,10 +227,14 @@ func (r *Relay) publish(w *work, d *destination, group []*item, timeout time.Dur
 		})
 	})
 	c := &call{dest: d, items: group, timeout: timeout, reported: make([]bool, len(group))}
+	began := time.Now()
 	defer context.AfterFunc(ctx, func() {
 		r.lock()
 		defer r.unlock()
-		c.late, c.seen = true, d.confirmed
+		c.late = true
+		if time.Since(began) < timeout+stopped { // else the process stood still, and heard nobody
+			c.seen = d.confirmed
+		}
 	})()
 	out := make([]Outgoing, len(group))
 	for n, i := range group {
