@@ -149,8 +149,8 @@ func befall(t *testing.T, f *fault, d dialect, tr transport, ds, ts string, seed
 		c.relayBrokerAt = c.account.address
 	}
 	if f.wrongDatabase {
-		c.account = d.login(t, c.relayStoreAt)
-		c.relayStoreAt = c.account.address
+		c.account = d.login(t, c.storeAt)
+		c.relayStoreAt = d.session(c.account.address, "application_name", relaysOf(c.storeAt))
 	}
 	if f.databaseWire {
 		c.databaseWire = faultproxy.New(t, hostOf(t, c.storeAt))
