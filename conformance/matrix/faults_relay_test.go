@@ -44,7 +44,7 @@ func (f *faultSpec) options(spec relaySpec, j *journal) *engine.Options {
 	if crashes == 0 {
 		crashes = 5
 	}
-	confirm := 500 * time.Millisecond
+	confirm := time.Second
 	if f.StopIn == phaseExtending {
 		confirm = 2 * spec.Lease
 	}
