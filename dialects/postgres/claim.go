@@ -18,7 +18,6 @@ import (
 
 const (
 	lanesPerClaim = 8
-	noLane        = -1
 	// chunk is how many rows one statement moves out of the ready set, or back, at
 	// most: more would hold the lane's lock for too long.
 	chunk = 10_000
@@ -37,9 +36,9 @@ const (
 const leaseSQL = `
 WITH f AS MATERIALIZED (
   SELECT l.lane FROM {lanes} l
-   WHERE l.lease_until <= now()
+   WHERE l.lease_until <= now() AND ($6::bigint = 0 OR 1::bigint << l.lane & $6::bigint <> 0)
      AND (SELECT m.seq FROM {messages} m WHERE m.lane = l.lane AND m.state = 0 ORDER BY m.lane, m.seq NULLS FIRST LIMIT 1) IS NOT NULL
-   ORDER BY l.lane <> $5::smallint, l.used, l.lane LIMIT $4::integer
+   ORDER BY l.lane = ANY ($5::smallint[]) DESC, l.used, l.lane LIMIT $4::integer
      FOR NO KEY UPDATE OF l SKIP LOCKED)
 UPDATE {lanes} l
    SET token = $1::uuid, worker = $3::text, used = clock_timestamp(),
@@ -171,11 +170,11 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 	}
 	s.freeOrphans(ctx)
 	start := time.Now()
-	width, lane := lanesPerClaim, int16(noLane)
+	only, again := s.clearance.lanes(), []int16{}
 	for round := 1; ; round++ {
 		r := &look{}
 		err := retried(ctx, func() error {
-			*r = look{req: req, first: round == 1, width: width, lane: lane}
+			*r = look{req: req, first: round == 1, only: only, again: again}
 			return s.with(ctx, func(conn *pgx.Conn) error { return s.claimOnce(ctx, conn, r) })
 		})
 		if err != nil {
@@ -191,16 +190,29 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 		// makes the claim fail: the next one meets it again.
 		r.moved += s.holdBlocked(ctx, r)
 		r.moved += s.drainMarked(ctx, r.draining)
+		switch {
+		case len(again) > 0:
+			if len(r.Batch) > 0 {
+				s.clearance.gave(r.lanes)
+			}
+		case !r.Crowded():
+			if only == 0 {
+				s.clearance.over()
+			}
+		case len(r.Batch) == 0:
+			s.clearance.begin()
+			defer s.clearance.end()
+		}
 		if len(r.Batch) > 0 {
 			return r.Claimed(), nil
 		}
 		if r.moved == 0 || time.Since(start) > maxRounding {
 			return nil, nil
 		}
-		if len(r.rows) > 0 {
-			// One lane is cleared soon, and then its rows go; of eight nothing would go until
-			// all of them are.
-			width, lane = 1, r.rows[0].Lane
+		if r.Crowded() {
+			// The same lanes, until something of them goes: of all lanes nothing would go
+			// until all of them are clear.
+			only, again = 0, r.lanes
 		}
 	}
 }
@@ -209,9 +221,9 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 type look struct {
 	req   engine.ClaimRequest
 	token engine.ID
-	first bool  // of this Claim
-	width int   // so many lanes at most
-	lane  int16 // this one if it is free, or noLane
+	first bool    // of this Claim
+	only  int64   // lanes that may be taken, as bits; 0: all
+	again []int16 // lanes whose front is being cleared
 
 	lanes []int16
 	rows  []reading.Row
@@ -248,10 +260,10 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},
 		commit(),
 		begin(), limits(req.Lease),
-		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), reading.Storable(req.Worker), r.width, r.lane}, rows: collect(&r.lanes)},
+		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), reading.Storable(req.Worker), lanesPerClaim, r.again, r.only}, rows: collect(&r.lanes)},
 		statement{name: "suspect", sql: s.q.suspect, args: []any{token}},
 	)
-	if r.width > 1 {
+	if len(r.again) == 0 {
 		first = append(first, statement{name: "read", sql: s.q.read, args: []any{token, req.Limit}, rows: r.scan})
 	}
 	if err := s.send(ctx, conn, first...); err != nil {
@@ -263,8 +275,8 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 	r.choose()
 	far := 0
 	switch {
-	case r.width == 1:
-		far = min(10*req.Limit, chunk)
+	case len(r.again) > 0:
+		far = min(4*req.Limit, chunk)
 	case r.hidden():
 		far = chunk
 	}
@@ -296,13 +308,12 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 // choose decides about every row that was read.
 func (r *look) choose() { r.Choice = reading.Choose(r.rows, &r.req, r.token, maxClaimBytes) }
 
-// crowded and hidden say when it is time to look far ahead; see [reading.Choice].
-func (r *look) crowded() bool { return r.Crowded(r.req.Limit) }
-func (r *look) hidden() bool  { return r.Hidden(r.req.Limit) }
+// hidden says when it is time to look past suspects; see [reading.Choice].
+func (r *look) hidden() bool { return r.Hidden(r.req.Limit) }
 
 // lookAhead reads many rows and little of each, and then the rest of those that go.
 func (s *Store) lookAhead(ctx context.Context, conn *pgx.Conn, r *look, token pgtype.UUID, rows int) error {
-	*r = look{req: r.req, token: r.token, first: r.first, width: r.width, lane: r.lane, lanes: r.lanes, draining: r.draining, moved: r.moved}
+	*r = look{req: r.req, token: r.token, first: r.first, only: r.only, again: r.again, lanes: r.lanes, draining: r.draining, moved: r.moved}
 	r.ahead = true
 	if err := s.send(ctx, conn, statement{name: "ahead", sql: s.q.ahead, args: []any{token, rows}, rows: r.scan}); err != nil {
 		return err

@@ -42,7 +42,7 @@ func (s *Store) holdBlocked(ctx context.Context, r *look) (held int) {
 	}
 	err := s.run(ctx, func() []statement {
 		return transaction(r.req.Lease, s.lockStatement(r.lanes, nil),
-			statement{name: "hold", sql: s.q.hold, args: []any{seqs, uuidOf(r.token), r.crowded()}, rows: count(&held)})
+			statement{name: "hold", sql: s.q.hold, args: []any{seqs, uuidOf(r.token), r.Crowded()}, rows: count(&held)})
 	})
 	if err != nil {
 		s.later(ctx, "hold", err) // the next claim reads them again

@@ -258,6 +258,58 @@ func TestStepReleasedIsNotHeldAgain(t *testing.T) {
 	}
 }
 
+// A claim that clears the front of its lanes does not make the others wait, nor do
+// they begin with lanes of their own: they keep to those that are clear.
+func TestStepOthersClaimWhileOneClears(t *testing.T) {
+	each(t, func(t *testing.T, db *database) {
+		s := db.open()
+		db.exec(`INSERT INTO {pauses} VALUES ('paused', 'anna', false, '', '', now(), 'infinity')`)
+		db.exec(`INSERT INTO {messages} (topic, type) SELECT 'paused', 't' FROM generate_series(1, 6400)`)
+		db.exec(`INSERT INTO {messages} (topic, type) SELECT 'free', 't' FROM generate_series(1, 6400)`)
+		r := engine.ClaimRequest{Limit: 100, Lease: time.Minute, Idle: true, Paused: []string{"paused"}}
+		lanesOf := func(rows []engine.Claimed) map[int16]bool {
+			lanes := map[int16]bool{}
+			var ss []engine.Settlement
+			for _, c := range rows {
+				lanes[reading.LaneOf(c.Receipt)] = true
+				ss = append(ss, engine.MarkPublished(c.Receipt))
+			}
+			db.settle(s, 0, ss...)
+			return lanes
+		}
+		first := lanesOf(db.claim(s, r))
+		reached, resume := stopAt(s, "ahead", "pause")
+		second := make(chan map[int16]bool, 1)
+		clearing := async(func() error {
+			rows, err := s.Claim(t.Context(), r)
+			second <- lanesOf(rows)
+			return err
+		})
+		<-reached
+		parked := one[int](db, `SELECT count(*) FROM {messages} WHERE paused_for IS NOT NULL`)
+		beside := lanesOf(db.claim(s, r))
+		if len(beside) == 0 {
+			t.Error("nothing was claimed beside a claim that clears")
+		}
+		for lane := range beside {
+			if !first[lane] {
+				t.Errorf("lane %d was claimed beside, and is not known to be clear", lane)
+			}
+		}
+		if n := one[int](db, `SELECT count(*) FROM {messages} WHERE paused_for IS NOT NULL`); n != parked {
+			t.Errorf("the claim beside parked %d rows", n-parked)
+		}
+		resume()
+		must(t, <-clearing)
+		for lane := range <-second {
+			if first[lane] {
+				t.Errorf("lane %d was used last and claimed again first", lane)
+			}
+		}
+		db.sound()
+	})
+}
+
 // A claim whose COMMIT is not answered frees what it may have leased before it
 // returns the error.
 func TestStepUnknownClaimIsFreed(t *testing.T) {

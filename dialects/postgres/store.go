@@ -26,8 +26,9 @@ type Store struct {
 	log   *slog.Logger // may be nil
 	q     statements
 
-	claims   claims.Book
-	suspects atomic.Bool
+	claims    claims.Book
+	suspects  atomic.Bool
+	clearance clearance
 
 	settings   atomic.Pointer[settings] // as they were read last
 	refreshing sync.Mutex

@@ -267,7 +267,7 @@ func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 			return err
 		}
 		c := &l.choice
-		if ahead := c.Crowded(limit) || c.Hidden(limit); ahead && limit < s.chunk {
+		if ahead := c.Crowded() || c.Hidden(limit); ahead && limit < s.chunk {
 			limit = s.chunk
 			if err := s.readOnce(t, "ahead", s.q.ahead[:], false, limit, l); err != nil {
 				return err
@@ -277,7 +277,7 @@ func (s *Store) readLanes(t *tx, l *look, b *budget) error {
 			}
 		}
 		l.suspects = l.suspects || c.Suspects
-		moved, err := s.putAside(t, c, c.Crowded(l.req.Limit), b)
+		moved, err := s.putAside(t, c, c.Crowded(), b)
 		if err != nil {
 			return err
 		}

@@ -11,13 +11,14 @@ type Choice struct {
 	Behind   []*Row   // an entry with a smaller seq holds them back: to be held
 	Suspects bool     // a suspect was met that could not go
 	read     int
+	full     bool // there may be more behind the last row
 }
 
 // Choose decides about rows, which must be in the order of their Seq. Those that go
 // get token in their receipts; their payloads have at most bytes together, but for a
 // single one that is larger.
 func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID, bytes int64) Choice {
-	c := Choice{read: len(rows)}
+	c := Choice{read: len(rows), full: len(rows) >= req.Limit}
 	closed := map[string]bool{} // keys of which nothing more goes in this claim
 	room, cut, size := req.Limit, false, int64(0)
 	paused := make(map[string]string, len(req.Paused))
@@ -27,8 +28,12 @@ func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID, bytes int64) 
 			paused[topic] = name
 		}
 	}
+	var read int64
 	for i := range rows {
 		row := &rows[i]
+		if read += row.Size; read >= bytes {
+			c.full = true
+		}
 		key := row.Key
 		closes := func() {
 			if key != "" {
@@ -87,10 +92,9 @@ func Choose(rows []Row, req *engine.ClaimRequest, token engine.ID, bytes int64) 
 }
 
 // Crowded reports whether so many of the rows have to go aside that it is time to
-// look far ahead and clear the front of the lanes in large chunks. limit is how
-// many rows the read could have returned.
-func (c *Choice) Crowded(limit int) bool {
-	return c.read >= limit && 2*(len(c.Later)+len(c.Parked)+len(c.Behind)) >= c.read
+// look far ahead and clear the front of the lanes in large chunks.
+func (c *Choice) Crowded() bool {
+	return c.full && 2*(len(c.Later)+len(c.Parked)+len(c.Behind)) >= c.read
 }
 
 // Hidden reports whether suspects, which stay where they are until the process is
