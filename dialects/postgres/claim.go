@@ -32,7 +32,8 @@ const (
 // leaseSQL takes free lanes that have work. What the old lease had handed out
 // stays, for suspectSQL to see. The probe for work is a scalar subquery with the
 // index's whole order: as EXISTS, or without the ORDER BY, it cost 2 to 7 times as
-// much on a hot key.
+// much on a hot key. $5 are the lanes that this Claim is clearing, $6 those that it
+// keeps to (see clearance).
 const leaseSQL = `
 WITH f AS MATERIALIZED (
   SELECT l.lane FROM {lanes} l
@@ -276,7 +277,7 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 	far := 0
 	switch {
 	case len(r.again) > 0:
-		far = min(4*req.Limit, chunk)
+		far = min(4*req.Limit, chunk) // what is read and not needed is read in vain
 	case r.hidden():
 		far = chunk
 	}
