@@ -4,7 +4,10 @@ import "time"
 
 // drain ends a piece of work: nothing more goes out, what was sent finishes within
 // the limit, outcomes are settled, and what was never handed over is given back.
+// A store that fails meanwhile is tried again to the limit: what was confirmed and
+// not settled goes out twice.
 func (r *Relay) drain(w *work) {
+	began := time.Now()
 	r.lock()
 	w.draining = true
 	delete(r.loops, "claim") // it has ended, and draining may take longer than a loop may be silent
@@ -41,26 +44,26 @@ func (r *Relay) drain(w *work) {
 	}
 	w.stopSends()
 
-	settled := time.Now().Add(r.opts.SettleTimeout + settleRetry)
-	for r.owes() && time.Now().Before(settled) {
+	left := max(0, r.opts.Drain-time.Since(began)) + r.opts.SettleTimeout + settleRetry // once at the least
+	for end := time.Now().Add(left); r.owes() && time.Now().Before(end); {
 		signal(w.settle)
 		signal(w.urgent)
 		sleep(w.ctx, 5*time.Millisecond)
 	}
 	r.lock()
 	defer r.unlock()
-	left := 0
+	unsettled := 0
 	for b := range r.batches {
 		for _, i := range b.items {
 			if i.state != itemDone {
-				left++
+				unsettled++
 				r.done(i)
 			}
 		}
 	}
 	r.outcomes = nil
-	if left > 0 {
-		r.later(func() { r.log.Warn("left to their leases", "messages", left) })
+	if unsettled > 0 {
+		r.later(func() { r.log.Warn("left to their leases", "messages", unsettled) })
 	}
 }
 

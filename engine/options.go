@@ -36,8 +36,9 @@ type Options struct {
 	// Poll is the range of waits between claims that found nothing. Default 20 ms
 	// to 1 s.
 	Poll Poll
-	// Drain bounds how long Run waits for what was sent when its context ends.
-	// Default 20 s.
+	// Drain bounds how long Run waits, when its context ends, for what was sent to
+	// be confirmed and settled. One last Settle may come after it: Run ends within
+	// Drain and twice SettleTimeout. Default 20 s.
 	Drain time.Duration
 	// PurgeEvery is how often the archive is purged. Default 1 min; negative: never.
 	PurgeEvery time.Duration

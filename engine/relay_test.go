@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -529,6 +530,53 @@ func TestWhatIsUnresolvedAtTheDrainLimitKeepsItsLease(t *testing.T) {
 		r.run(r.relay(nil))
 		r.until("published after the lease", time.Minute, r.all(ids, "published"))
 	})
+}
+
+// A store that fails when the relay is stopped is tried again to the drain limit,
+// and no longer.
+func TestWhatIsConfirmedIsSettledWithinTheDrainLimit(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fails time.Duration
+		state string
+	}{
+		{"fails for half of it", 10 * time.Second, "published"},
+		{"fails for longer", time.Minute, "ready"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				store := &unsettledStore{Store: r.db.NewStore()}
+				store.until.Store(math.MaxInt64)
+				ids := r.enqueue(messages(3, "a", "")...)
+				r.run(r.relay(store))
+				r.until("all sent", time.Minute, func() bool { return len(r.broker.Delivered()) == len(ids) })
+				began := time.Now()
+				store.until.Store(began.Add(c.fails).UnixNano())
+				r.stop()
+				if took, most := time.Since(began), 27*time.Second; took > most {
+					t.Errorf("Run took %v to end, with a drain limit of 20 s; %v at the most", took, most)
+				}
+				for _, id := range ids {
+					if got := r.state(id); got != c.state {
+						t.Errorf("%v is %s; want %s", id, got, c.state)
+					}
+				}
+			})
+		})
+	}
+}
+
+// unsettledStore settles nothing until a point of time.
+type unsettledStore struct {
+	engine.Store
+	until atomic.Int64
+}
+
+func (s *unsettledStore) Settle(ctx context.Context, ss ...engine.Settlement) ([]engine.Receipt, error) {
+	if time.Now().UnixNano() < s.until.Load() {
+		return nil, errors.New("planted: the database is away")
+	}
+	return s.Store.Settle(ctx, ss...)
 }
 
 func TestAStoreThatFailsIsSurvived(t *testing.T) {
