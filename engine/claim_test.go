@@ -184,7 +184,7 @@ func TestABacklogOfASlowDestinationHidesNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.opts.Batch = 100
 		r.opts.Delivery.Window = 10
-		store := &slowClaims{Store: r.db.NewStore()}
+		store := &slowClaims{Store: r.db.NewStore(), took: 20 * time.Millisecond}
 		r.broker.Script(func(d string, _ engine.Outgoing) memory.Outcome {
 			if d == "slow" {
 				return memory.Outcome{Wait: after(3 * time.Second)}
@@ -198,19 +198,11 @@ func TestABacklogOfASlowDestinationHidesNothing(t *testing.T) {
 	})
 }
 
-// A slowClaims store takes its time, as a database does.
-type slowClaims struct{ engine.Store }
-
-func (s *slowClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
-	time.Sleep(20 * time.Millisecond)
-	return s.Store.Claim(ctx, req)
-}
-
 // A claim that first has to clear a paused topic out of the way takes long; what
 // can go from other lanes does not wait for it.
 func TestASlowClaimIsAssisted(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		store := &lateClaims{Store: r.db.NewStore(), first: time.Hour}
+		store := &slowClaims{Store: r.db.NewStore(), first: time.Hour}
 		ids := r.enqueue(messages(200, "a", "")...)
 		r.opts.Lease = 3 * time.Hour
 		r.run(r.relay(store))
@@ -221,26 +213,82 @@ func TestASlowClaimIsAssisted(t *testing.T) {
 	})
 }
 
-// lateClaims answers the first claim late and empty.
-type lateClaims struct {
+// slowClaims takes its time for each claim, or longer for the first, which it
+// answers empty, and watches how many are under way.
+type slowClaims struct {
 	engine.Store
-	first     time.Duration
-	calls     atomic.Int64
-	now, most atomic.Int64
+	took, first time.Duration
+	calls       atomic.Int64
+	now, most   atomic.Int64
 }
 
-func (s *lateClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
+func (s *slowClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
 	if n := s.now.Add(1); n > s.most.Load() {
 		s.most.Store(n)
 	}
 	defer s.now.Add(-1)
-	if s.calls.Add(1) == 1 {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(s.first):
-			return nil, nil
-		}
+	if s.calls.Add(1) == 1 && s.first > 0 {
+		sleepOr(ctx, s.first)
+		return nil, ctx.Err()
 	}
+	sleepOr(ctx, s.took)
 	return s.Store.Claim(ctx, req)
+}
+
+func sleepOr(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// Two claims are made side by side while there is plenty, and one otherwise; what is
+// in hand stays within the batches in flight.
+func TestClaimsSideBySide(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		inFlight, top int
+		perClaim      int // how many messages a claim finds
+	}{
+		{"plenty", 4, 2, 10},
+		{"plenty, one batch in flight", 1, 1, 10},
+		{"never a full batch", 4, 1, 5},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, r *rig) {
+				r.opts.Batch, r.opts.InFlight = 10, c.inFlight
+				r.opts.Delivery.Window = 1000
+				most := 0
+				r.broker.Script(func(string, engine.Outgoing) memory.Outcome {
+					return memory.Outcome{Wait: after(20 * time.Millisecond)}
+				})
+				store := &slowClaims{Store: r.db.NewStore(), took: 10 * time.Millisecond}
+				var ids []engine.ID
+				if c.perClaim == 10 {
+					ids = r.enqueue(messages(600, "a", "")...)
+				}
+				relay := r.relay(store)
+				r.run(relay)
+				watch := func() bool {
+					most = max(most, relay.Status().InHand)
+					return r.all(ids, "published")()
+				}
+				for range 60 {
+					if c.perClaim < 10 {
+						ids = append(ids, r.enqueue(messages(c.perClaim, "a", "")...)...)
+						relay.Wake()
+						time.Sleep(15 * time.Millisecond)
+					}
+					watch()
+				}
+				r.until("all published", 10*time.Second, watch)
+				if store.most.Load() != int64(c.top) {
+					t.Errorf("%d claims at once; want %d", store.most.Load(), c.top)
+				}
+				if most > c.inFlight*10 {
+					t.Errorf("%d messages in hand; %d batches of 10 may be", most, c.inFlight)
+				}
+			})
+		})
+	}
 }

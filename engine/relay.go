@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -38,9 +37,11 @@ type Relay struct {
 	running    sync.Mutex    // held by Run and Step
 	refreshing sync.Mutex    // held while pauses are written and read
 	gate       *gate
-	claiming   atomic.Pointer[time.Time] // since when the claim loop has waited for its claim; nil: it doesn't
 
 	mu           sync.Mutex
+	claiming     time.Time // since when the claim loop has waited for its claim; zero: it doesn't
+	assisting    bool      // another claim is under way beside it
+	plenty       bool      // the last claim was full
 	lastAlone    time.Time // the last claim that could hand out suspects
 	gaveUp       time.Time // when one last waited in vain to be that
 	after        []func()  // to be called when mu is given up: hooks, logs
@@ -74,6 +75,7 @@ type work struct {
 	settle    chan struct{} // capacity 1: there are outcomes
 	urgent    chan struct{} // capacity 1: enough of them, or all of a batch
 	free      chan struct{} // capacity 1: a place in flight, or the end of a pause
+	assist    chan struct{} // capacity 1: another claim may make sense
 	idle      chan struct{} // capacity 1: nothing is left
 	pause     chan struct{} // capacity 1: a pause was made or is due
 }
@@ -180,7 +182,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	loops.Go(func() { r.purgeLoop(ctx) })
 	loops.Go(func() { r.monitorLoop(ctx) })
 	var claims sync.WaitGroup
-	claims.Go(func() { r.assistLoop(ctx) })
+	claims.Go(func() { r.assistLoop(ctx, w) })
 	r.claimLoop(ctx, w)
 	claims.Wait()
 	r.drain(w)
@@ -231,6 +233,7 @@ func (r *Relay) begin(ctx context.Context) (w *work, stop func()) {
 		settle: make(chan struct{}, 1),
 		urgent: make(chan struct{}, 1),
 		free:   make(chan struct{}, 1),
+		assist: make(chan struct{}, 1),
 		idle:   make(chan struct{}, 1),
 		pause:  make(chan struct{}, 1),
 	}
