@@ -57,7 +57,7 @@ func (t *Transport) dial(ctx context.Context) (*session, *engine.Fault) {
 	if err != nil {
 		return nil, dialFault(host, err)
 	}
-	w := &wire.Conn{Conn: tcp, Timeout: t.opts.WriteTimeout}
+	w := wire.Gather(&wire.Conn{Conn: tcp, Timeout: t.opts.WriteTimeout})
 	stop := context.AfterFunc(ctx, w.Abort)
 	defer stop()
 	var conn net.Conn = w

@@ -209,7 +209,7 @@ func (p *pipe) enter(ctx context.Context, e *entry) error {
 }
 
 // unsent takes back an entry whose write failed. The library reports an error
-// only when the last byte of the message was not handed to the socket, and a
+// only when the last byte of the message was not handed to the connection, and a
 // message that is not complete is none.
 func (p *pipe) unsent(e *entry, err error) error {
 	if errors.Is(err, amqp.ErrClosed) {

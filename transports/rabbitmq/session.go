@@ -19,7 +19,7 @@ import (
 type session struct {
 	t     *Transport
 	conn  *amqp.Connection
-	wire  *wire.Conn
+	wire  *wire.Gathered
 	alone bool // carries one message at a time
 
 	dead chan struct{} // closed when the connection has ended and end is set
@@ -41,7 +41,7 @@ type opening struct {
 	fault *engine.Fault
 }
 
-func newSession(t *Transport, c *amqp.Connection, w *wire.Conn) *session {
+func newSession(t *Transport, c *amqp.Connection, w *wire.Gathered) *session {
 	s := &session{
 		t: t, conn: c, wire: w,
 		dead: make(chan struct{}), pipes: map[string]*opening{}, blocked: make(chan struct{}),
