@@ -1,8 +1,10 @@
 package natsjs
 
 import (
+	"bytes"
 	"encoding/json"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/transports/internal/faults"
@@ -26,9 +28,11 @@ type apiError struct {
 // readAck takes an answer for what it means to the message. false: it is not from
 // a stream. expected is the stream that has to have it, or empty.
 func readAck(subject, expected string, data []byte) (engine.Result, bool) {
-	var a ack
-	if err := json.Unmarshal(data, &a); err != nil {
-		return engine.Result{}, false
+	a, plain := plainAck(data)
+	if !plain {
+		if err := json.Unmarshal(data, &a); err != nil {
+			return engine.Result{}, false
+		}
 	}
 	switch {
 	case a.Error != nil && a.Error.ErrCode != 0: // beside it there may be the stream's name
@@ -46,4 +50,25 @@ func readAck(subject, expected string, data []byte) (engine.Result, bool) {
 		word += " duplicate"
 	}
 	return engine.Result{Ack: word, Duplicate: a.Duplicate}, true
+}
+
+// plainAck reads what servers nearly always answer, {"stream":"NAME","seq":NUMBER},
+// without decoding JSON for each message, which was a twelfth of what a drain took.
+// false: it is anything else.
+func plainAck(data []byte) (a ack, ok bool) {
+	rest, ok := bytes.CutPrefix(data, []byte(`{"stream":"`))
+	if !ok {
+		return a, false
+	}
+	name, rest, ok := bytes.Cut(rest, []byte(`"`))
+	if !ok || bytes.ContainsFunc(name, func(r rune) bool { return r < ' ' || r == '\\' || r == utf8.RuneError }) {
+		return a, false
+	}
+	digits, ok := bytes.CutPrefix(rest, []byte(`,"seq":`))
+	digits, end := bytes.CutSuffix(digits, []byte("}"))
+	if !ok || !end || len(digits) == 0 || digits[0] < '1' || digits[0] > '9' {
+		return a, false
+	}
+	seq, err := strconv.ParseUint(string(digits), 10, 64)
+	return ack{Stream: string(name), Seq: seq}, err == nil
 }

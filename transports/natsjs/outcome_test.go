@@ -3,6 +3,7 @@ package natsjs
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -467,6 +468,44 @@ func TestReadAck(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", data, got, want)
+		}
+	}
+}
+
+// The quick way to read an acknowledgement answers what decoding it does, or not at all.
+func TestPlainAck(t *testing.T) {
+	for data, plain := range map[string]bool{
+		`{"stream":"S","seq":1}`:                    true,
+		`{"stream":"büro-1","seq":184467440737095}`: true,
+		`{"stream":"","seq":7}`:                     true,
+		`{"stream":"S","seq":18446744073709551615}`: true,
+		`{"stream":"S","seq":18446744073709551616}`: false,
+		`{"stream":"S","seq":01}`:                   false,
+		`{"stream":"S","seq":0}`:                    false,
+		`{"stream":"S","seq":-1}`:                   false,
+		`{"stream":"S","seq":1.5}`:                  false,
+		`{"stream":"S","seq":1e3}`:                  false,
+		`{"stream":"S","seq":1_0}`:                  false,
+		`{"stream":"S","seq":+1}`:                   false,
+		`{"stream":"S","seq":}`:                     false,
+		`{"stream":"S","seq":1`:                     false,
+		`{"stream":"S","seq":1}}`:                   false,
+		`{"stream":"S","seq":1} `:                   false,
+		`{"stream":"S\"","seq":1}`:                  false,
+		`{"stream":"\u0041","seq":1}`:               false,
+		"{\"stream\":\"a\nb\",\"seq\":1}":           false,
+		"{\"stream\":\"\xff\",\"seq\":1}":           false,
+		`{"stream":"S","seq":1,"duplicate":true}`:   false,
+		`{"stream":"S","domain":"hub","seq":1}`:     false,
+		`{"error":{"code":503},"stream":"S"}`:       false,
+		`{"stream":"S`:                              false, `{"stream":"S","seq":`: false, `{}`: false, ``: false,
+	} {
+		got, ok := plainAck([]byte(data))
+		if ok != plain {
+			t.Errorf("%s: read the quick way: %v, want %v", data, ok, plain)
+		}
+		if want := (ack{}); ok && (json.Unmarshal([]byte(data), &want) != nil || got != want) {
+			t.Errorf("%s: %+v, want %+v", data, got, want)
 		}
 	}
 }

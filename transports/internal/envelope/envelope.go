@@ -51,8 +51,18 @@ const ownPrefix = "outward-"
 // TimeFormat is RFC 3339 in UTC with exactly six decimals: what the table keeps.
 const TimeFormat = "2006-01-02T15:04:05.000000Z"
 
-// FormatTime writes t as it stands in headers.
-func FormatTime(t time.Time) string { return t.UTC().Format(TimeFormat) }
+// FormatTime writes t as it stands in headers: by TimeFormat, by the way that package
+// time is fast on.
+func FormatTime(t time.Time) string {
+	t = t.UTC()
+	b := t.AppendFormat(make([]byte, 0, len(TimeFormat)), time.RFC3339)
+	b[len(b)-1] = '.' // the Z comes after the decimals
+	micros := t.Nanosecond() / 1000
+	for unit := 100_000; unit > 0; unit /= 10 {
+		b = append(b, byte('0'+micros/unit%10))
+	}
+	return string(append(b, 'Z'))
+}
 
 // attributes are the CloudEvents attributes that Outward sets or expresses
 // elsewhere. Others (dataschema, extensions) are the producer's to use.

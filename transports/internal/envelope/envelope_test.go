@@ -157,3 +157,15 @@ func TestTheDocumentedExample(t *testing.T) {
 		t.Errorf("headers\n         sent %v\nin the page %v", got, documented)
 	}
 }
+
+func TestFormatTime(t *testing.T) {
+	east := time.FixedZone("east", 5*3600+1800)
+	for _, at := range []time.Time{
+		{}, time.Unix(0, 0), time.Date(2026, 2, 3, 4, 5, 6, 7_008_999, east), time.Date(1, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(9999, 12, 31, 23, 59, 59, 999_999_999, time.UTC), time.Date(2024, 2, 29, 23, 59, 59, 999_000, east),
+	} {
+		if got, want := FormatTime(at), at.UTC().Format(TimeFormat); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
