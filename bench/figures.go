@@ -21,6 +21,7 @@ type figures struct {
 	calls             float64 // of the transport
 
 	p50, p99 time.Duration // from commit to acknowledgement; 0: not asked
+	broker   time.Duration // of p50, from Publish to acknowledgement
 }
 
 // rate is in messages a second.

@@ -106,7 +106,8 @@ func (g group) print(r results) (verdicts []string) {
 			per("%.1f", 1, func(x figures) float64 { return x.allocs }),
 			per("%.0f", 1, func(x figures) float64 { return x.allocated }))
 		if r[s.name][0].p50 > 0 {
-			fmt.Printf("  p50 %s ms, p99 %s ms", show("%.1f", r.of(s.name, p50)), show("%.1f", r.of(s.name, p99)))
+			fmt.Printf("  p50 %s ms (the broker's part %s), p99 %s ms", show("%.1f", r.of(s.name, p50)),
+				show("%.1f", r.of(s.name, broker50)), show("%.1f", r.of(s.name, p99)))
 			rates = r.of(s.name, p50)
 		}
 		if unstable(rates) {
@@ -131,8 +132,9 @@ func (g group) print(r results) (verdicts []string) {
 	return verdicts
 }
 
-func p50(f figures) float64 { return f.p50.Seconds() * 1000 }
-func p99(f figures) float64 { return f.p99.Seconds() * 1000 }
+func p50(f figures) float64      { return ms(f.p50) }
+func p99(f figures) float64      { return ms(f.p99) }
+func broker50(f figures) float64 { return ms(f.broker) }
 
 // invalid is the rival that falls short, if there is one.
 func (g group) invalid(r results) string {

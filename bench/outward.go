@@ -100,7 +100,7 @@ func (o outward) drain(ctx context.Context, s *scratch, store *postgres.Store, n
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	relay, err := engine.New(store, p.routes, &engine.Options{
-		Batch: batch, InFlight: inFlight, Delivery: engine.Delivery{Window: 2 * batch},
+		Batch: batch, InFlight: inFlight, Delivery: engine.Delivery{Window: inFlight * batch},
 		Hooks: engine.Hooks{Published: func(m engine.Outgoing, _ string, res engine.Result, _ time.Duration) {
 			if m.Topic == topic && res.Fault == nil && settled.Add(1) == int64(n) {
 				stop()

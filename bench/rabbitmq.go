@@ -38,7 +38,7 @@ func openRabbit(context.Context) (*place, error) {
 	}
 	var tr *rabbitmq.Transport
 	if err == nil {
-		tr, err = rabbitmq.New(brokerURL("rabbitmq4"), nil)
+		tr, err = rabbitmq.New(brokerURL("rabbitmq4"), &rabbitmq.Options{Window: inFlight * batch})
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -77,9 +77,16 @@ func (s steady) relay(ctx context.Context, b *bench, sc *scratch, opts *postgres
 	committed, acked := &instants{at: map[engine.ID]time.Time{}}, &instants{at: map[engine.ID]time.Time{}}
 	calls := countCalls(routes)
 	all := make(chan struct{})
+	var brokers []time.Duration // of each message, from Publish to the acknowledgement; under acked's lock
 	relay, err := engine.New(store, routes, &engine.Options{
-		Hooks: engine.Hooks{Published: func(m engine.Outgoing, _ string, res engine.Result, _ time.Duration) {
-			if res.Fault == nil && acked.note(m.ID) == n {
+		Hooks: engine.Hooks{Published: func(m engine.Outgoing, _ string, res engine.Result, took time.Duration) {
+			if res.Fault != nil {
+				return
+			}
+			got := acked.note(m.ID)
+			acked.Lock()
+			defer acked.Unlock()
+			if brokers = append(brokers, took); got == n {
 				close(all)
 			}
 		}},
@@ -117,6 +124,8 @@ func (s steady) relay(ctx context.Context, b *bench, sc *scratch, opts *postgres
 	f, err = sc.meter.stop(ctx, n)
 	f.calls = float64(calls.Load())
 	f.p50, f.p99 = latency(began.Add(warmUp), committed, acked)
+	slices.Sort(brokers)
+	f.broker = brokers[len(brokers)/2]
 	return f, err
 }
 
