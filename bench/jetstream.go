@@ -39,7 +39,7 @@ func openStream(ctx context.Context) (*place, error) {
 	}
 	var tr *natsjs.Transport
 	if err == nil {
-		tr, err = natsjs.New(brokerURL("nats"), nil)
+		tr, err = natsjs.New(brokerURL("nats"), &natsjs.Options{Window: inFlight * batch})
 	}
 	if err != nil {
 		nc.Close()
