@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -27,56 +28,62 @@ SELECT m.settled_at, m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''),
            AND (b.settled_at, b.seq) > (m.settled_at, m.seq) LIMIT 1) IS NULL%s
  ORDER BY m.settled_at, m.seq LIMIT %d`
 
-// Archived implements [engine.Archive]. It shows what was settled before it began.
-func (s *Store) Archived(ctx context.Context, f engine.Filter) iter.Seq2[engine.Record, error] {
-	return func(yield func(engine.Record, error) bool) {
-		fail := func(err error) { yield(engine.Record{}, fmt.Errorf("postgres: archived: %w", err)) }
-		var until time.Time
-		if err := s.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&until); err != nil {
-			fail(err)
-			return
-		}
-		if !f.To.IsZero() && f.To.Before(until) {
-			until = f.To
-		}
-		var last time.Time
-		var lastSeq int64
-		if !f.From.IsZero() {
-			last, lastSeq = f.From.Add(-time.Microsecond), 1<<63-1
-		}
-		f.From, f.To = time.Time{}, time.Time{}
-		for left := f.Limit; ; {
-			page, err := s.archivedPage(ctx, f, last, lastSeq, until, left)
-			if err != nil {
-				fail(err)
-				return
-			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-				last, lastSeq = r.SettledAt, r.Seq
-			}
-			if f.Limit > 0 {
-				if left -= len(page); left <= 0 {
-					return
-				}
-			}
-			if len(page) < commandChunk {
-				return
-			}
-		}
-	}
+// A span is the part of the archive that is still to be looked at: what was settled
+// after last, and within the same instant has a number above lastSeq, before until.
+type span struct {
+	last, until time.Time
+	lastSeq     int64
 }
 
-func (s *Store) archivedPage(ctx context.Context, f engine.Filter, last time.Time, lastSeq int64, until time.Time, left int) ([]engine.Record, error) {
-	c := &conditions{args: []any{last, lastSeq, until}}
-	c.filter(f, "settled_at")
-	more := ""
-	if len(c.parts) > 0 {
-		more = " AND " + c.String()
+// span takes the times out of f. It ends with what is settled now.
+func (s *Store) span(ctx context.Context, f *engine.Filter) (sp *span, err error) {
+	sp = &span{}
+	if err := s.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&sp.until); err != nil {
+		return nil, err
 	}
-	rows, err := s.pool.Query(ctx, s.names.sql(fmt.Sprintf(archivedSQL, more, atMost(left))), c.args...)
+	if !f.To.IsZero() && f.To.Before(sp.until) {
+		sp.until = f.To
+	}
+	if !f.From.IsZero() {
+		sp.last, sp.lastSeq = f.From.Add(-time.Microsecond), 1<<63-1
+	}
+	f.From, f.To = time.Time{}, time.Time{}
+	return sp, nil
+}
+
+// filtered is c's filter of f as more conditions.
+func filtered(c *records.Conditions, f engine.Filter) string {
+	c.Filter(f, "settled_at")
+	if len(c.Parts) == 0 {
+		return ""
+	}
+	return " AND " + c.String()
+}
+
+// Archived implements [engine.Archive]. It shows what was settled before it began.
+func (s *Store) Archived(ctx context.Context, f engine.Filter) iter.Seq2[engine.Record, error] {
+	return records.Pages(f.Limit, func() func(left int) ([]engine.Record, error) {
+		f := f
+		rest, err := s.span(ctx, &f)
+		return func(left int) (page []engine.Record, _ error) {
+			if err == nil {
+				page, err = s.archivedPage(ctx, f, rest, left)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("postgres: archived: %w", err)
+			}
+			if len(page) > 0 {
+				rest.last, rest.lastSeq = page[len(page)-1].SettledAt, page[len(page)-1].Seq
+			}
+			return page, nil
+		}
+	})
+}
+
+func (s *Store) archivedPage(ctx context.Context, f engine.Filter, rest *span, left int) ([]engine.Record, error) {
+	c := where(rest.last, rest.lastSeq, rest.until)
+	query := s.names.sql(fmt.Sprintf(archivedSQL, filtered(c, f), left))
+	rows, err := s.pool.Query(ctx, query, c.Args...)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -16,24 +17,15 @@ const oldestServer = 150000
 
 // Check implements [engine.Checker].
 func (s *Store) Check(ctx context.Context) []engine.Finding {
-	var found []engine.Finding
-	add := func(level engine.Level, code, fix, format string, args ...any) {
-		found = append(found, engine.Finding{Level: level, Code: code, Fix: fix, Text: fmt.Sprintf(format, args...)})
-	}
-	if stop := s.checkServer(ctx, add); stop {
-		return found
-	}
-	if stop := s.checkSchema(ctx, add); stop {
-		return found
-	}
-	s.checkTable(ctx, add)
-	return found
+	return schema.Findings(
+		func(add schema.Adder) bool { return s.checkServer(ctx, add) },
+		func(add schema.Adder) bool { return s.checkSchema(ctx, add) },
+		func(add schema.Adder) bool { return s.checkTable(ctx, add) },
+	)
 }
 
-type adder = func(level engine.Level, code, fix, format string, args ...any)
-
 // addError files an error of the database as what it means to a relay.
-func addError(add adder, err error) {
+func addError(add schema.Adder, err error) {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
 		add(engine.Retry, "unreachable", "check the address and that the server runs; the relay goes on trying", "the database can't be reached: %v", err)
@@ -51,7 +43,7 @@ func addError(add adder, err error) {
 	}
 }
 
-func (s *Store) checkServer(ctx context.Context, add adder) (stop bool) {
+func (s *Store) checkServer(ctx context.Context, add schema.Adder) (stop bool) {
 	var version int
 	var replica bool
 	var encoding, autovacuum, syncCommit string
@@ -82,32 +74,9 @@ func (s *Store) checkServer(ctx context.Context, add adder) (stop bool) {
 	return false
 }
 
-func (s *Store) checkSchema(ctx context.Context, add adder) (stop bool) {
+func (s *Store) checkSchema(ctx context.Context, add schema.Adder) (stop bool) {
 	have, err := readSettings(ctx, s.pool, s.names)
-	switch {
-	case errors.Is(err, errNoSchema):
-		add(engine.Fatal, "schema_missing", "run: outward migrate", "%v", err)
-		return true
-	case err != nil:
-		addError(add, err)
-		return true
-	}
-	if err := have.usable(s.names); err != nil {
-		fix := "run: outward migrate"
-		if have.minClient > clientVersion {
-			fix = "use a newer version of Outward"
-		}
-		add(engine.Fatal, "schema_version", fix, "%v", err)
-		return true
-	}
-	if have.version < clientVersion {
-		add(engine.Note, "schema_older", "run: outward migrate", "the schema has version %d, this client knows version %d", have.version, clientVersion)
-	}
-	if s.want != nil && *s.want != have.retention {
-		add(engine.Fatal, "retention", "run: outward migrate (it writes the configured values), or change the configuration",
-			"%s is set up with %v, this relay is configured with %v", s.names.table(), have.retention, *s.want)
-	}
-	return false
+	return schema.Check(add, have, err, s.want, s.names.table(), func(err error) { addError(add, err) })
 }
 
 const checkTableSQL = `
@@ -122,7 +91,7 @@ SELECT (SELECT count(*) FROM {lanes} WHERE lane BETWEEN 0 AND 63),
   FROM (SELECT pg_get_serial_sequence($1::text, 'seq')::regclass AS oid) s
   LEFT JOIN pg_sequence q ON q.seqrelid = s.oid`
 
-func (s *Store) checkTable(ctx context.Context, add adder) {
+func (s *Store) checkTable(ctx context.Context, add schema.Adder) (stop bool) {
 	n := s.names
 	indexes := []string{}
 	for _, name := range []string{"ready", "due", "parked", "detached", "held", "aside", "dead", "message_id_key", "pkey"} {
@@ -136,7 +105,7 @@ func (s *Store) checkTable(ctx context.Context, add adder) {
 		Scan(&laneCount, &cache, &increment, &cycle, &vacuumOff, &snapshots, &missing, &primaries)
 	if err != nil {
 		addError(add, err)
-		return
+		return true
 	}
 	sequence := fmt.Sprintf("ALTER TABLE %s ALTER COLUMN seq SET", n.sql("{messages}"))
 	if laneCount != lanes {
@@ -167,4 +136,5 @@ func (s *Store) checkTable(ctx context.Context, add adder) {
 	if snapshots > 0 {
 		add(engine.Note, "old_snapshot", "look at pg_stat_activity for long transactions", "%d transactions have kept a snapshot for more than 15 minutes: what was settled since can't be cleaned up, and claims become slower", snapshots)
 	}
+	return false
 }

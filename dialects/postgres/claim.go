@@ -13,6 +13,7 @@ import (
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -261,7 +262,7 @@ func (s *Store) claimOnce(ctx context.Context, conn *pgx.Conn, r *look) error {
 		statement{name: "draining", sql: s.q.draining, rows: collect(&r.draining)},
 		commit(),
 		begin(), limits(req.Lease),
-		statement{name: "lease", sql: s.q.lease, args: []any{token, microseconds(req.Lease), reading.Storable(req.Worker), lanesPerClaim, r.again, r.only}, rows: collect(&r.lanes)},
+		statement{name: "lease", sql: s.q.lease, args: []any{token, writing.Microseconds(req.Lease), reading.Storable(req.Worker), lanesPerClaim, r.again, r.only}, rows: collect(&r.lanes)},
 		statement{name: "suspect", sql: s.q.suspect, args: []any{token}},
 	)
 	if len(r.again) == 0 {

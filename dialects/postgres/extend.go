@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -68,7 +69,7 @@ func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Dura
 			heldLanes, heldTokens = append(heldLanes, lane), append(heldTokens, uuidOf(r.Token))
 		}
 	}
-	us := microseconds(lease)
+	us := writing.Microseconds(lease)
 	var losts []int64
 	err = s.run(ctx, func() []statement {
 		return transaction(lockTimeout,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/inbox"
 )
@@ -162,7 +163,7 @@ func (in *Inbox) Purge(ctx context.Context, db Execer, limit int) (int, error) {
 	if limit < 1 {
 		return 0, fmt.Errorf("postgres: purge inbox: limit %d must be positive", limit)
 	}
-	tag, err := db.Exec(ctx, in.wipe, microseconds(in.retention), min(limit, inboxChunk))
+	tag, err := db.Exec(ctx, in.wipe, writing.Microseconds(in.retention), min(limit, inboxChunk))
 	if err != nil {
 		return 0, fmt.Errorf("postgres: purge inbox: %w", err)
 	}

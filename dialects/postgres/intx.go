@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -40,17 +41,16 @@ func (w *Writer) InTx(ctx context.Context, db TxBeginner, fn func(tx pgx.Tx) err
 // business change twice: the error then wraps engine.ErrCommitUnknown, and only
 // looking can tell. After a commit that enqueued something Options.Wake is called.
 func (w *Writer) InTxOptions(ctx context.Context, db TxBeginner, opts pgx.TxOptions, fn func(tx pgx.Tx) error) error {
-	var ids []engine.ID
+	var ids *writing.IDs
 	for try := 1; ; try++ {
-		source := &identSource{ids: ids}
-		err := w.inTxOnce(ctx, db, opts, source, fn)
+		ids = ids.Again()
+		err := w.inTxOnce(ctx, db, opts, ids, fn)
 		if err == nil {
-			if source.wrote && w.opts.Wake != nil {
+			if ids.DidWrite() && w.opts.Wake != nil {
 				w.opts.Wake()
 			}
 			return nil
 		}
-		ids = source.ids
 		if try == inTxTries || errors.Is(err, engine.ErrCommitUnknown) || !serialization(err) {
 			return err
 		}
@@ -63,13 +63,13 @@ func (w *Writer) InTxOptions(ctx context.Context, db TxBeginner, opts pgx.TxOpti
 	}
 }
 
-func (w *Writer) inTxOnce(ctx context.Context, db TxBeginner, opts pgx.TxOptions, source *identSource, fn func(tx pgx.Tx) error) error {
+func (w *Writer) inTxOnce(ctx context.Context, db TxBeginner, opts pgx.TxOptions, ids *writing.IDs, fn func(tx pgx.Tx) error) error {
 	tx, err := db.BeginTx(ctx, opts)
 	if err != nil {
 		return fmt.Errorf("postgres: begin: %w", err)
 	}
 	defer rollback(ctx, tx)
-	if err := fn(&identTx{Tx: tx, source: source}); err != nil {
+	if err := fn(&identTx{Tx: tx, ids: ids}); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
@@ -115,19 +115,11 @@ func severity(err *pgconn.PgError) string {
 	return err.Severity
 }
 
-// identSource gives the messages of one InTx their ids: the same ones again when
-// the function runs again.
-type identSource struct {
-	ids   []engine.ID
-	next  int
-	wrote bool
-}
-
 // identTx is the transaction that InTx hands out. It carries the source of ids to
 // Enqueue, also through nested transactions.
 type identTx struct {
 	pgx.Tx
-	source *identSource
+	ids *writing.IDs
 }
 
 // Begin implements [pgx.Tx].
@@ -136,7 +128,7 @@ func (tx *identTx) Begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &identTx{Tx: nested, source: tx.source}, nil
+	return &identTx{Tx: nested, ids: tx.ids}, nil
 }
 
 // newID works on a nil transaction too: one that InTx did not make.
@@ -144,16 +136,11 @@ func (tx *identTx) newID() engine.ID {
 	if tx == nil {
 		return engine.NewID()
 	}
-	s := tx.source
-	if s.next == len(s.ids) {
-		s.ids = append(s.ids, engine.NewID())
-	}
-	s.next++
-	return s.ids[s.next-1]
+	return tx.ids.New()
 }
 
 func (tx *identTx) wrote() {
 	if tx != nil {
-		tx.source.wrote = true
+		tx.ids.Wrote()
 	}
 }

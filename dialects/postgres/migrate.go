@@ -5,34 +5,25 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/outward-dev/outward/dialects/internal/schema"
 )
 
-// The versions of the schema that this package knows. A client runs on a schema
-// if the schema's min_client is at most clientVersion, and its version at least
-// oldestSchema.
-const (
-	clientVersion = 2
-	oldestSchema  = 1
-)
+// A Migration is one numbered step of the schema: its version, its name and its
+// statements, each ended by a semicolon at the end of a line. Steps of one major
+// version of this module only add: writers and relays go on while a step runs.
+type Migration = schema.Migration
 
-// A Migration is one numbered step of the schema. Steps of one major version of
-// this module only add: writers and relays go on while a step runs.
-type Migration struct {
-	Version int    // the schema's version after the step
-	Name    string // "outbox"
-	SQL     string // statements, each ended by a semicolon at the end of a line
-}
+// MigrateOptions say how to migrate: with DryRun nothing is changed. A nil
+// *MigrateOptions means all defaults.
+type MigrateOptions = schema.MigrateOptions
 
-// A step is a migration before the names are filled in.
-type step struct {
-	name      string
-	minClient int // the oldest client that runs on the schema after this step
-	sql       string
-}
+// A MigrateReport says what Migrate found and did, or with DryRun would have done:
+// from and to which version, by which steps, and whether the retention changed.
+type MigrateReport = schema.MigrateReport
 
 //go:embed migrations/0001_outbox.sql
 var outboxSQL string
@@ -41,31 +32,21 @@ var outboxSQL string
 var inboxSQL string
 
 // steps in their order; the first is version 1.
-var steps = []step{
-	{name: "outbox", minClient: 1, sql: outboxSQL},
-	{name: "inbox", minClient: 1, sql: inboxSQL},
+var steps = []schema.Step{
+	{Name: "outbox", MinClient: 1, SQL: outboxSQL},
+	{Name: "inbox", MinClient: 1, SQL: inboxSQL},
 }
 
 // Migrations returns every step, rendered with the names of opts. The first one
 // writes opts.Retention, or [DefaultRetention] where that is nil.
 func Migrations(opts *Options) ([]Migration, error) { return renderSteps(opts, steps) }
 
-func renderSteps(opts *Options, steps []step) ([]Migration, error) {
+func renderSteps(opts *Options, steps []schema.Step) ([]Migration, error) {
 	n, keep, err := checkMigration(opts)
 	if err != nil {
 		return nil, err
 	}
-	ms := make([]Migration, len(steps))
-	for i, s := range steps {
-		version := i + 1
-		last := fmt.Sprintf("UPDATE {schema_} SET version = %d, min_client = %d;\n", version, s.minClient)
-		if version == 1 {
-			last = fmt.Sprintf("INSERT INTO {schema_} (version, min_client, retention, archive, discard_retention)\nVALUES (%d, %d, %s, '%s', %s);\n",
-				version, s.minClient, interval(keep.Published), archiveWord(keep), interval(keep.Discarded))
-		}
-		ms[i] = Migration{Version: version, Name: s.name, SQL: n.sql(s.sql + "\n" + last)}
-	}
-	return ms, nil
+	return schema.Migrations(steps, n.sql, keep, interval), nil
 }
 
 func checkMigration(opts *Options) (names, Retention, error) {
@@ -74,38 +55,19 @@ func checkMigration(opts *Options) (names, Retention, error) {
 	if opts != nil && opts.Retention != nil {
 		keep = *opts.Retention
 	}
-	if err = errors.Join(err, keep.check()); err != nil {
+	if err = errors.Join(err, keep.Check()); err != nil {
 		return names{}, Retention{}, fmt.Errorf("postgres: migrate: %w", err)
 	}
 	return n, keep, nil
 }
 
-func interval(d time.Duration) string {
-	return fmt.Sprintf("interval '%d microseconds'", d.Microseconds())
-}
-
-func archiveWord(r Retention) string {
-	if r.Metadata {
-		return "metadata"
-	}
-	return "full"
+func interval(microseconds int64) string {
+	return fmt.Sprintf("interval '%d microseconds'", microseconds)
 }
 
 // DB is what Migrate needs: a *pgxpool.Pool or a *pgx.Conn.
 type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
-}
-
-// MigrateOptions say how to migrate. A nil *MigrateOptions means all defaults.
-type MigrateOptions struct {
-	DryRun bool // change nothing; report what would be done
-}
-
-// A MigrateReport says what Migrate found and did, or with DryRun would have done.
-type MigrateReport struct {
-	From, To  int         // versions of the schema; 0: none
-	Applied   []Migration // in their order
-	Retention string      // not empty: the retention was changed, from what to what
 }
 
 // Migrate brings the schema up to date, each step in a transaction of its own,
@@ -117,7 +79,7 @@ func Migrate(ctx context.Context, db DB, opts *Options, mo *MigrateOptions) (Mig
 	return migrate(ctx, db, opts, mo, steps)
 }
 
-func migrate(ctx context.Context, db DB, opts *Options, mo *MigrateOptions, steps []step) (MigrateReport, error) {
+func migrate(ctx context.Context, db DB, opts *Options, mo *MigrateOptions, steps []schema.Step) (MigrateReport, error) {
 	n, keep, err := checkMigration(opts)
 	if err != nil {
 		return MigrateReport{}, err
@@ -127,64 +89,40 @@ func migrate(ctx context.Context, db DB, opts *Options, mo *MigrateOptions, step
 		return MigrateReport{}, err
 	}
 	dry := mo != nil && mo.DryRun
-	report := MigrateReport{From: -1}
-	fail := func(err error) (MigrateReport, error) {
-		report.From = max(report.From, 0)
+	report, err := schema.Run(ms, dry, func(ms []Migration, dry bool) (int, error) { return migrateOne(ctx, db, n, ms, dry) })
+	if err == nil && opts != nil && opts.Retention != nil && report.From > 0 {
+		err = migrateRetention(ctx, db, n, keep, dry, &report)
+	}
+	if err != nil {
 		return report, fmt.Errorf("postgres: migrate %s: %w", n.table(), err)
-	}
-	for {
-		done, err := migrateOne(ctx, db, n, ms, dry, &report)
-		if err != nil {
-			return fail(err)
-		}
-		if done {
-			break
-		}
-	}
-	if opts != nil && opts.Retention != nil && report.From > 0 {
-		if err := migrateRetention(ctx, db, n, keep, dry, &report); err != nil {
-			return fail(err)
-		}
 	}
 	return report, nil
 }
 
-// migrateOne does the next step, if there is one. With dry it notes all of them.
-func migrateOne(ctx context.Context, db DB, n names, ms []Migration, dry bool, report *MigrateReport) (done bool, err error) {
+// migrateOne does the next step, if there is one, and returns the version that it
+// found.
+func migrateOne(ctx context.Context, db DB, n names, ms []Migration, dry bool) (version int, err error) {
 	tx, err := lockedTx(ctx, db, n)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	defer rollback(ctx, tx)
-	version, err := schemaVersion(ctx, tx, n)
-	if err != nil {
-		return false, err
-	}
-	if report.From < 0 {
-		report.From, report.To = version, version
-	}
-	switch {
-	case version >= len(ms):
-		report.To = version
-		return true, nil
-	case dry:
-		report.Applied, report.To = ms[version:], len(ms)
-		return true, nil
+	if version, err = schemaVersion(ctx, tx, n); err != nil || version >= len(ms) || dry {
+		return version, err
 	}
 	if version == 0 {
 		if err := ensureSchema(ctx, tx, n); err != nil {
-			return false, err
+			return version, err
 		}
 	}
 	m := ms[version]
 	if _, err := tx.Conn().PgConn().Exec(ctx, m.SQL).ReadAll(); err != nil {
-		return false, fmt.Errorf("step %d (%s): %w", m.Version, m.Name, err)
+		return version, fmt.Errorf("step %d (%s): %w", m.Version, m.Name, err)
 	}
 	if err := tx.Commit(ctx); err != nil {
-		return false, fmt.Errorf("step %d (%s): commit: %w", m.Version, m.Name, err)
+		return version, fmt.Errorf("step %d (%s): commit: %w", m.Version, m.Name, err)
 	}
-	report.Applied, report.To = append(report.Applied, m), m.Version
-	return false, nil
+	return version, nil
 }
 
 // lockedTx begins a transaction that no other migration of the same tables runs
@@ -243,25 +181,18 @@ func migrateRetention(ctx context.Context, db DB, n names, keep Retention, dry b
 	}
 	defer rollback(ctx, tx)
 	have, err := readSettings(ctx, tx, n)
-	if err != nil || have.retention == keep {
+	if err != nil || have.Retention == keep {
 		return err
 	}
-	report.Retention = fmt.Sprintf("%v -> %v", have.retention, keep)
+	report.Retention = fmt.Sprintf("%v -> %v", have.Retention, keep)
 	if dry {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, n.sql(`UPDATE {schema_} SET retention = $1::bigint * interval '1 microsecond', archive = $2::text,
-		discard_retention = $3::bigint * interval '1 microsecond'`), keep.Published.Microseconds(), archiveWord(keep), keep.Discarded.Microseconds()); err != nil {
+		discard_retention = $3::bigint * interval '1 microsecond'`), keep.Published.Microseconds(), keep.Archive(), keep.Discarded.Microseconds()); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
-}
-
-// settings are the one row of the schema table.
-type settings struct {
-	version, minClient int
-	retention          Retention
-	read               time.Time // by this process's clock
 }
 
 type queryRower interface {
@@ -272,39 +203,20 @@ const settingsSQL = `SELECT version, min_client, (extract(epoch FROM retention) 
        (extract(epoch FROM discard_retention) * 1000000)::bigint
   FROM {schema_}`
 
-func readSettings(ctx context.Context, q queryRower, n names) (settings, error) {
-	var s settings
+func readSettings(ctx context.Context, q queryRower, n names) (schema.Settings, error) {
+	var s schema.Settings
 	var published, discarded int64
 	var archive string
-	err := q.QueryRow(ctx, n.sql(settingsSQL)).Scan(&s.version, &s.minClient, &published, &archive, &discarded)
+	err := q.QueryRow(ctx, n.sql(settingsSQL)).Scan(&s.Version, &s.MinClient, &published, &archive, &discarded)
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return s, fmt.Errorf("%w: %s is empty", errNoSchema, n.sql(`{schema_}`))
+		return s, fmt.Errorf("%w: %s is empty", schema.ErrNone, n.sql(`{schema_}`))
 	case errors.As(err, &pgErr) && (pgErr.Code == "42P01" || pgErr.Code == "3F000"):
-		return s, fmt.Errorf("%w: %s does not exist", errNoSchema, n.sql(`{schema_}`))
+		return s, fmt.Errorf("%w: %s does not exist", schema.ErrNone, n.sql(`{schema_}`))
 	case err != nil:
 		return s, err
 	}
-	s.retention = Retention{Published: time.Duration(published) * time.Microsecond, Metadata: archive == "metadata",
-		Discarded: time.Duration(discarded) * time.Microsecond}
+	s.Retention = schema.FromRow(published, archive, discarded)
 	return s, nil
 }
-
-// usable reports whether this package may work on the schema.
-func (s settings) usable(n names) error {
-	switch {
-	case s.minClient > clientVersion:
-		return fmt.Errorf("%w: the schema of %s needs client version %d, this is %d; use a newer version of Outward",
-			errSchemaVersion, n.table(), s.minClient, clientVersion)
-	case s.version < oldestSchema:
-		return fmt.Errorf("%w: the schema of %s has version %d, the oldest supported one is %d; run: outward migrate",
-			errSchemaVersion, n.table(), s.version, oldestSchema)
-	}
-	return nil
-}
-
-var (
-	errNoSchema      = errors.New("the outbox has no schema here; run: outward migrate")
-	errSchemaVersion = errors.New("wrong schema version")
-)

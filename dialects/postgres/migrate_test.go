@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/internal/testservers"
 )
@@ -27,7 +28,7 @@ func TestMigrate(t *testing.T) {
 		db := bare(t, dsn)
 		opts := &Options{Schema: db.opts.Schema}
 		report, err := Migrate(t.Context(), db.pool, opts, &MigrateOptions{DryRun: true})
-		if err != nil || report.From != 0 || report.To != clientVersion || len(report.Applied) != clientVersion {
+		if err != nil || report.From != 0 || report.To != schema.Version || len(report.Applied) != schema.Version {
 			t.Errorf("dry run: %+v %v", report, err)
 		}
 		if one[bool](db, `SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)`, db.opts.Schema) {
@@ -42,13 +43,13 @@ func TestMigrate(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				applied += len(r.Applied)
-				if err != nil || r.To != clientVersion {
+				if err != nil || r.To != schema.Version {
 					t.Errorf("%+v %v", r, err)
 				}
 			})
 		}
 		wg.Wait()
-		if applied != clientVersion {
+		if applied != schema.Version {
 			t.Errorf("%d steps were done by four at a time", applied)
 		}
 		s := db.open()
@@ -56,7 +57,7 @@ func TestMigrate(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		have, err := readSettings(t.Context(), db.pool, db.n)
-		if err != nil || have.retention != DefaultRetention {
+		if err != nil || have.Retention != DefaultRetention {
 			t.Errorf("%+v %v", have, err)
 		}
 		r, err := Migrate(t.Context(), db.pool, db.opts, &MigrateOptions{DryRun: true})
@@ -80,12 +81,12 @@ func TestMigrate(t *testing.T) {
 func TestMigrateFurther(t *testing.T) {
 	each(t, func(t *testing.T, db *database) {
 		n := len(steps)
-		more := append(steps[:n:n], step{name: "broken", minClient: 1, sql: "CREATE TABLE {schema}.two (a int);\nCREATE TABLE {schema}.two (a int);\n"})
+		more := append(steps[:n:n], schema.Step{Name: "broken", MinClient: 1, SQL: "CREATE TABLE {schema}.two (a int);\nCREATE TABLE {schema}.two (a int);\n"})
 		r, err := migrate(t.Context(), db.pool, db.opts, nil, more)
 		if err == nil || r.To != n || !strings.Contains(err.Error(), fmt.Sprintf("step %d (broken)", n+1)) {
 			t.Errorf("%+v %v", r, err)
 		}
-		more[n] = step{name: "two", minClient: 1, sql: "CREATE TABLE {schema}.two (a int);\n"}
+		more[n] = schema.Step{Name: "two", MinClient: 1, SQL: "CREATE TABLE {schema}.two (a int);\n"}
 		if r, err = migrate(t.Context(), db.pool, db.opts, nil, more); err != nil || r.From != n || r.To != n+1 {
 			t.Errorf("%+v %v", r, err)
 		}
@@ -243,7 +244,7 @@ func TestCheck(t *testing.T) {
 		with(`DELETE FROM {lanes} WHERE lane = 7`, `INSERT INTO {lanes} (lane) VALUES (7)`, "lanes", engine.Fatal)
 		with(`ALTER TABLE {messages} SET (autovacuum_enabled = false)`, `ALTER TABLE {messages} RESET (autovacuum_enabled)`, "autovacuum_table", engine.Warning)
 		with(`UPDATE {schema_} SET min_client = 99`, `UPDATE {schema_} SET min_client = 1`, "schema_version", engine.Fatal)
-		with(`UPDATE {schema_} SET version = 0`, fmt.Sprintf(`UPDATE {schema_} SET version = %d`, clientVersion), "schema_version", engine.Fatal)
+		with(`UPDATE {schema_} SET version = 0`, fmt.Sprintf(`UPDATE {schema_} SET version = %d`, schema.Version), "schema_version", engine.Fatal)
 		with(`UPDATE {schema_} SET archive = 'metadata'`, `UPDATE {schema_} SET archive = 'full'`, "retention", engine.Fatal)
 		with(`DROP INDEX {schema}."{p}messages_ready"`, `CREATE INDEX "{p}messages_ready" ON {messages} (lane, seq NULLS FIRST) WHERE state = 0`, "index", engine.Warning)
 		if got := s.Check(t.Context()); len(got) != 0 {

@@ -2,99 +2,56 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 )
 
-// commandChunk is how many messages an operator's command changes in one
-// transaction. Each chunk is one row of the audit.
-const commandChunk = 500
-
-// conditions is a filter as SQL.
-type conditions struct {
-	parts []string
-	args  []any
-}
-
-// add adds a condition in which ? stands for the argument.
-func (c *conditions) add(condition string, arg any) {
-	c.args = append(c.args, arg)
-	c.parts = append(c.parts, strings.ReplaceAll(condition, "?", fmt.Sprintf("$%d", len(c.args))))
-}
-
-func (c *conditions) String() string { return strings.Join(c.parts, " AND ") }
-
-// filter adds f's conditions on the table m. at is the column of From and To.
-func (c *conditions) filter(f engine.Filter, at string) {
-	if len(f.IDs) > 0 {
-		ids := make([]pgtype.UUID, len(f.IDs))
-		for i, id := range f.IDs {
-			ids[i] = uuidOf(id)
-		}
-		c.add("m.message_id = ANY (?::uuid[])", ids)
-	}
-	for _, text := range []struct{ column, value string }{
-		{"topic", f.Topic}, {"ordering_key", f.Key}, {"type", f.Type}, {"last_error_class", f.ErrorClass},
-	} {
-		if text.value != "" {
-			c.add("m."+text.column+" = ?::text", text.value)
-		}
-	}
-	if !f.From.IsZero() {
-		c.add("m."+at+" >= ?::timestamptz", f.From)
-	}
-	if !f.To.IsZero() {
-		c.add("m."+at+" < ?::timestamptz", f.To)
+// where is an empty filter as SQL.
+func where(args ...any) *records.Conditions {
+	return &records.Conditions{
+		Placeholder: func(n int) string { return fmt.Sprintf("$%d", n) },
+		TextCast:    "::text",
+		InstantCast: "::timestamptz",
+		Instant:     func(t time.Time) any { return t },
+		IDs: func(ids []engine.ID) (string, []any) {
+			list := make([]pgtype.UUID, len(ids))
+			for i, id := range ids {
+				list[i] = uuidOf(id)
+			}
+			return "= ANY (?::uuid[])", []any{list}
+		},
+		Args: args,
 	}
 }
 
 // Dead implements [engine.Operator].
 func (s *Store) Dead(ctx context.Context, f engine.Filter) iter.Seq2[engine.Record, error] {
-	return func(yield func(engine.Record, error) bool) {
-		last, left := int64(0), f.Limit
-		for {
+	return records.Pages(f.Limit, func() func(left int) ([]engine.Record, error) {
+		last := int64(0)
+		return func(left int) ([]engine.Record, error) {
 			page, err := s.deadPage(ctx, f, last, left)
 			if err != nil {
-				yield(engine.Record{}, fmt.Errorf("postgres: dead: %w", err))
-				return
+				return nil, fmt.Errorf("postgres: dead: %w", err)
 			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-				last = r.Seq
+			if len(page) > 0 {
+				last = page[len(page)-1].Seq
 			}
-			if f.Limit > 0 {
-				if left -= len(page); left <= 0 {
-					return
-				}
-			}
-			if len(page) < commandChunk {
-				return
-			}
+			return page, nil
 		}
-	}
-}
-
-func atMost(left int) int {
-	if left <= 0 || left > commandChunk {
-		return commandChunk
-	}
-	return left
+	})
 }
 
 func (s *Store) deadPage(ctx context.Context, f engine.Filter, after int64, left int) ([]engine.Record, error) {
-	c := &conditions{}
-	c.filter(f, "created_at")
-	c.add("m.seq > ?::bigint", after)
+	c := where()
+	c.Filter(f, "created_at")
+	c.Add("m.seq > ?::bigint", after)
 	rows, err := s.pool.Query(ctx, s.names.sql(`
 SELECT m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coalesce(m.aggregate_type, ''), coalesce(m.aggregate_id, ''),
        coalesce(m.aggregate_version, 0), coalesce(m.correlation_id, ''), m.content_type, m.headers::text, m.payload, m.payload_text,
@@ -103,7 +60,7 @@ SELECT m.seq, m.message_id, m.topic, coalesce(m.ordering_key, ''), m.type, coale
        EXISTS (SELECT FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq)
   FROM {messages} m
  WHERE m.state = 3 AND `+c.String()+`
- ORDER BY m.seq NULLS FIRST LIMIT `+fmt.Sprint(atMost(left))), c.args...)
+ ORDER BY m.seq NULLS FIRST LIMIT `+fmt.Sprint(left)), c.Args...)
 	if err != nil {
 		return nil, err
 	}
@@ -180,34 +137,30 @@ func (s *Store) Discard(ctx context.Context, f engine.Filter, by engine.Actor) (
 // commandDead does a command to the dead messages that match, chunk by chunk, each
 // under the locks of their lanes. After an error n says what was done.
 func (s *Store) commandDead(ctx context.Context, name, sql string, f engine.Filter, by engine.Actor) (n int, err error) {
-	last, left := int64(0), f.Limit
-	for {
-		c := &conditions{}
-		c.filter(f, "created_at")
-		c.add("m.seq > ?::bigint", last)
+	last := int64(0)
+	n, err = records.Chunks(f.Limit, func(left int) (met, done int, err error) {
+		c := where()
+		c.Filter(f, "created_at")
+		c.Add("m.seq > ?::bigint", last)
 		seqs, ls, err := s.matching(ctx, s.names.sql(`SELECT m.seq, m.lane FROM {messages} m WHERE m.state = 3 AND `+c.String()+
-			` ORDER BY m.seq NULLS FIRST LIMIT `+fmt.Sprint(atMost(left))), c.args)
-		if err != nil {
-			return n, fmt.Errorf("postgres: %s: %w", name, err)
+			` ORDER BY m.seq NULLS FIRST LIMIT `+fmt.Sprint(left)), c.Args)
+		if err != nil || len(seqs) == 0 {
+			return 0, 0, err
 		}
-		if len(seqs) == 0 {
-			return n, nil
-		}
-		var done int
 		err = s.run(ctx, func() []statement {
 			return transaction(lockTimeout, s.lockStatement(ls, nil),
 				statement{name: name, sql: sql, args: []any{seqs, reading.Storable(by.Name), by.Relay, reading.Storable(by.Reason)}, rows: count(&done)})
 		})
 		if err != nil {
-			return n, fmt.Errorf("postgres: %s: %w", name, err)
+			return 0, 0, err
 		}
-		n, last = n+done, seqs[len(seqs)-1]
-		if f.Limit > 0 {
-			if left -= done; left <= 0 {
-				return n, nil
-			}
-		}
+		last = seqs[len(seqs)-1]
+		return len(seqs), done, nil
+	})
+	if err != nil {
+		return n, fmt.Errorf("postgres: %s: %w", name, err)
 	}
+	return n, nil
 }
 
 func (s *Store) matching(ctx context.Context, sql string, args []any) (seqs []int64, ls []int16, err error) {
@@ -250,53 +203,36 @@ SELECT (SELECT count(*) FROM done), (SELECT count(*) FROM a), (SELECT count(*) F
 
 // ErrNoContent is the error of a replay that met messages of which the archive
 // kept only the metadata.
-var ErrNoContent = errors.New("the archive has no payload of some of these messages")
+var ErrNoContent = records.ErrNoContent
 
 // Replay implements [engine.Operator]. It takes what was settled before it began.
 // Messages without a payload in the archive are left out, and in the end the error
 // says how many they were.
 func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (n int, err error) {
 	fail := func(err error) (int, error) { return n, fmt.Errorf("postgres: replay: %w", err) }
-	var until time.Time
-	if err := s.pool.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&until); err != nil {
+	rest, err := s.span(ctx, &f)
+	if err != nil {
 		return fail(err)
 	}
-	if !f.To.IsZero() && f.To.Before(until) {
-		until = f.To
-	}
-	var last time.Time
-	var lastSeq int64
-	if !f.From.IsZero() {
-		last = f.From.Add(-time.Microsecond)
-		lastSeq = 1<<63 - 1
-	}
-	f.From, f.To = time.Time{}, time.Time{}
-	left, empty := f.Limit, 0
-	for {
-		c := &conditions{args: []any{last, reading.Storable(by.Name), by.Relay, reading.Storable(by.Reason), lastSeq, until}}
-		c.filter(f, "settled_at")
-		more := ""
-		if len(c.parts) > 0 {
-			more = " AND " + c.String()
-		}
-		sql := s.names.sql(fmt.Sprintf(replaySQL, more, atMost(left), auditSQL("replay")))
-		var done, met, bare int
+	empty := 0
+	n, err = records.Chunks(f.Limit, func(left int) (met, done int, err error) {
+		c := where(rest.last, reading.Storable(by.Name), by.Relay, reading.Storable(by.Reason), rest.lastSeq, rest.until)
+		query := s.names.sql(fmt.Sprintf(replaySQL, filtered(c, f), left, auditSQL("replay")))
+		var bare int
 		var at *time.Time
 		var seq *int64
-		err := retried(ctx, func() error {
-			return s.pool.QueryRow(ctx, sql, c.args...).Scan(&done, &met, &bare, &at, &seq)
+		err = retried(ctx, func() error {
+			return s.pool.QueryRow(ctx, query, c.Args...).Scan(&done, &met, &bare, &at, &seq)
 		})
-		if err != nil {
-			return fail(err)
+		if err != nil || at == nil || seq == nil {
+			return 0, 0, err
 		}
-		n, empty = n+done, empty+bare
-		if f.Limit > 0 {
-			left -= done
-		}
-		if met == 0 || at == nil || seq == nil || f.Limit > 0 && left <= 0 {
-			break
-		}
-		last, lastSeq = *at, *seq
+		empty += bare
+		rest.last, rest.lastSeq = *at, *seq
+		return met, done, nil
+	})
+	if err != nil {
+		return fail(err)
 	}
 	if empty > 0 {
 		return fail(fmt.Errorf("%w: %d left out", ErrNoContent, empty))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 	"github.com/outward-dev/outward/internal/testservers"
 )
@@ -17,7 +18,7 @@ var anna = engine.Actor{Name: "anna", Reason: "ticket 7"}
 func TestCommandsInChunks(t *testing.T) {
 	each(t, func(t *testing.T, db *database) {
 		s := db.open()
-		const rows = 2*commandChunk + 10
+		const rows = 2*records.Chunk + 10
 		db.exec(`INSERT INTO {messages} (topic, type, state, dead_at, last_error_class) SELECT 't', 't', 3, now(), 'rejected' FROM generate_series(1, $1::integer)`, rows)
 		db.exec(`INSERT INTO {messages} (topic, type, state, dead_at) VALUES ('other', 't', 3, now())`)
 		n := 0
@@ -33,10 +34,10 @@ func TestCommandsInChunks(t *testing.T) {
 		if n != rows {
 			t.Errorf("%d dead are listed, want %d", n, rows)
 		}
-		if n, err := s.Requeue(t.Context(), engine.Filter{Topic: "t", Limit: commandChunk + 5}, anna); n != commandChunk+5 || err != nil {
+		if n, err := s.Requeue(t.Context(), engine.Filter{Topic: "t", Limit: records.Chunk + 5}, anna); n != records.Chunk+5 || err != nil {
 			t.Errorf("requeued %d: %v", n, err)
 		}
-		if n, err := s.Discard(t.Context(), engine.Filter{ErrorClass: "rejected"}, anna); n != rows-commandChunk-5 || err != nil {
+		if n, err := s.Discard(t.Context(), engine.Filter{ErrorClass: "rejected"}, anna); n != rows-records.Chunk-5 || err != nil {
 			t.Errorf("discarded %d: %v", n, err)
 		}
 		if got := one[string](db, `SELECT string_agg(action || ' ' || affected || ' ' || cardinality(message_ids) || ' ' || actor || ' ' || reason, ', ' ORDER BY id) FROM {audit}`); got !=

@@ -1,13 +1,13 @@
 package postgres
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
-	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -57,53 +57,21 @@ type Options struct {
 	Wake func()
 }
 
-// Retention is how long settled messages stay in the archive.
-type Retention struct {
-	// Published messages; 0: nothing of them is kept.
-	Published time.Duration
-	// Metadata drops payload and headers of what goes to the archive. Such messages
-	// can't be replayed.
-	Metadata bool
-	// Discarded messages, which are always kept for some time.
-	Discarded time.Duration
-}
+// Retention is how long settled messages stay in the archive: published ones (0:
+// nothing of them is kept), whole or only their metadata, and discarded ones.
+type Retention = schema.Retention
 
 // DefaultRetention is what Migrate writes into a new table.
-var DefaultRetention = Retention{Published: 72 * time.Hour, Discarded: 90 * 24 * time.Hour}
+var DefaultRetention = schema.Default
 
-func (r Retention) check() error {
-	switch {
-	case r.Published < 0:
-		return fmt.Errorf("retention of published messages is negative (%v)", r.Published)
-	case r.Discarded <= 0:
-		return fmt.Errorf("retention of discarded messages must be positive, not %v: a discard leaves a trace", r.Discarded)
-	}
-	return nil
-}
-
-func (r Retention) String() string {
-	archive := "full"
-	if r.Metadata {
-		archive = "metadata"
-	}
-	return fmt.Sprintf("retention %v, archive %s, discard_retention %v", r.Published, archive, r.Discarded)
-}
-
-// lanes is how many lanes the table has. It is part of the lane column's
-// expression, and so of the schema.
-const lanes = 64
+const lanes = schema.Lanes
 
 const (
 	defaultSchema = "public"
-	defaultPrefix = "outbox_"
-	defaultInbox  = "inbox_"
-	// PostgreSQL cuts longer identifiers silently. The longest name made of a prefix
-	// is an index's; the longest of all is the channel's, schema and table.
-	maxPrefix  = 32
+	// PostgreSQL cuts longer identifiers silently. The longest name is the channel's,
+	// schema and table.
 	maxChannel = 63
 )
-
-var namePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 // names are the tables of one outbox, checked and quoted.
 type names struct {
@@ -113,46 +81,20 @@ type names struct {
 
 // names returns the names that o asks for.
 func (o *Options) names() (names, error) {
-	n := names{schema: defaultSchema, prefix: defaultPrefix}
-	if o != nil && o.Schema != "" {
-		n.schema = o.Schema
+	if o == nil {
+		o = &Options{}
 	}
-	if o != nil && o.Prefix != "" {
-		n.prefix = o.Prefix
-	}
-	inbox := defaultInbox
-	if o != nil && o.InboxPrefix != "" {
-		inbox = o.InboxPrefix
-	}
-	var faults []error
-	if !namePattern.MatchString(n.schema) {
-		faults = append(faults, fmt.Errorf("schema %q: letters, digits and underscores only, not beginning with a digit", n.schema))
-	}
-	if !namePattern.MatchString(n.prefix) {
-		faults = append(faults, fmt.Errorf("prefix %q: letters, digits and underscores only, not beginning with a digit", n.prefix))
-	}
-	if len(n.prefix) > maxPrefix {
-		faults = append(faults, fmt.Errorf("prefix %q is %d characters long; %d is the limit", n.prefix, len(n.prefix), maxPrefix))
-	}
-	if !namePattern.MatchString(inbox) || len(inbox) > maxPrefix {
-		faults = append(faults, fmt.Errorf("inbox prefix %q: letters, digits and underscores only, not beginning with a digit, at most %d of them", inbox, maxPrefix))
-	}
-	if n.prefix == inbox {
-		faults = append(faults, fmt.Errorf("prefix and inbox prefix are both %q: their tables would have the same names", inbox))
-	}
+	n := names{schema: cmp.Or(o.Schema, defaultSchema), prefix: cmp.Or(o.Prefix, schema.DefaultPrefix)}
+	inbox := cmp.Or(o.InboxPrefix, schema.DefaultInbox)
+	err := errors.Join(schema.CheckName("schema", n.schema), schema.CheckPrefixes(n.prefix, inbox))
 	if len(n.channel()) > maxChannel {
-		faults = append(faults, fmt.Errorf("schema and prefix together are too long: %q has more than %d characters", n.channel(), maxChannel))
+		err = errors.Join(err, fmt.Errorf("schema and prefix together are too long: %q has more than %d characters", n.channel(), maxChannel))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err != nil {
 		return names{}, err
 	}
-	pairs := []string{"{schema}", quote(n.schema), "{p}", n.prefix, "{channel}", n.channel(),
-		"{ip}", inbox, "{inbox}", quote(n.schema) + "." + quote(inbox+"messages")}
-	for _, table := range []string{"messages", "archive", "lanes", "blocks", "pauses", "schema_", "audit", "all"} {
-		real := strings.TrimSuffix(table, "_")
-		pairs = append(pairs, "{"+table+"}", quote(n.schema)+"."+quote(n.prefix+real))
-	}
-	n.replace = strings.NewReplacer(pairs...)
+	table := func(name string) string { return quote(n.schema) + "." + quote(name) }
+	n.replace = schema.Names(n.prefix, inbox, table, "{schema}", quote(n.schema), "{channel}", n.channel())
 	return n, nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -47,7 +48,7 @@ func (s *Store) Pause(ctx context.Context, p engine.Pause) error {
 		class = p.Class.String()
 	}
 	_, err := s.pool.Exec(ctx, s.names.sql(pauseDestinationSQL), p.Destination, reading.Storable(p.By.Name), p.By.Relay, reading.Storable(p.By.Reason), class,
-		microseconds(p.ProbeAfter))
+		writing.Microseconds(p.ProbeAfter))
 	if err != nil {
 		return fmt.Errorf("postgres: pause: %w", err)
 	}
@@ -100,7 +101,7 @@ SELECT destination, by_name, by_relay, reason, class, since, (extract(epoch FROM
 func (s *Store) TakeProbe(ctx context.Context, destination string, next time.Duration) (bool, error) {
 	tag, err := s.pool.Exec(ctx, s.names.sql(`
 UPDATE {pauses} SET probe_at = clock_timestamp() + $2::bigint * interval '1 microsecond'
- WHERE destination = $1::text AND by_relay AND probe_at <= clock_timestamp()`), destination, microseconds(next))
+ WHERE destination = $1::text AND by_relay AND probe_at <= clock_timestamp()`), destination, writing.Microseconds(next))
 	if err != nil {
 		return false, fmt.Errorf("postgres: take probe: %w", err)
 	}

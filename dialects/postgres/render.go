@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outward-dev/outward/dialects/internal/ddl"
+	"github.com/outward-dev/outward/dialects/internal/schema"
 )
 
 // Formats that Render knows.
@@ -14,8 +15,8 @@ const (
 	FormatAtlas   = ddl.FormatAtlas   // ariga/atlas; run `atlas migrate hash` afterwards
 )
 
-// A File is a migration as another tool wants it.
-type File struct{ Name, Content string }
+// A File is a migration as another tool wants it: its name and its content.
+type File = schema.File
 
 // Render writes the steps for a migration tool, in the order in which they are to
 // be applied. There are no steps back: they would drop messages.
@@ -28,17 +29,12 @@ func Render(format string, opts *Options) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := make([]File, len(ms))
-	for i, m := range ms {
-		sql := m.SQL
-		if i == 0 && n.schema != defaultSchema {
-			sql = n.sql("CREATE SCHEMA IF NOT EXISTS {schema};\n\n") + sql
-		}
-		name, content, err := ddl.Render(format, ddl.Step{Version: m.Version, Name: n.prefix + m.Name, SQL: sql}, "BEGIN;", "COMMIT;")
-		if err != nil {
-			return nil, fmt.Errorf("postgres: render migrations: %w", err)
-		}
-		files[i] = File{name, content}
+	if n.schema != defaultSchema {
+		ms[0].SQL = n.sql("CREATE SCHEMA IF NOT EXISTS {schema};\n\n") + ms[0].SQL
+	}
+	files, err := schema.Render(format, n.prefix, ms, "BEGIN;", "COMMIT;")
+	if err != nil {
+		return nil, fmt.Errorf("postgres: render migrations: %w", err)
 	}
 	return files, nil
 }

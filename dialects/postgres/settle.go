@@ -10,6 +10,7 @@ import (
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -126,8 +127,8 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 	answer := s.claims.Begin(rs)
 	st := &settling{store: s, ss: ss, answer: answer, publish: s.q.publish}
 	switch {
-	case have.retention.Published <= 0:
-	case have.retention.Metadata:
+	case have.Retention.Published <= 0:
+	case have.Retention.Metadata:
 		st.publish = s.q.publishMeta
 	default:
 		st.publish = s.q.publishFull
@@ -222,7 +223,7 @@ func (st *settling) statements() []statement {
 			kind = settleDetach
 		}
 		o.seqs, o.lanes, o.t, o.stamps = append(o.seqs, r.Seq), append(o.lanes, reading.LaneOf(r)), append(o.t, o.add(r.Token)), append(o.stamps, reading.StampOf(r))
-		o.kind, o.after = append(o.kind, kind), append(o.after, microseconds(one.After))
+		o.kind, o.after = append(o.kind, kind), append(o.after, writing.Microseconds(one.After))
 		o.charge, o.hold, o.pauses = append(o.charge, one.Charge), append(o.hold, one.HoldKey), append(o.pauses, one.PausedFor)
 		o.errors, o.classes = append(o.errors, text), append(o.classes, class)
 	}

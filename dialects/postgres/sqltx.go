@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -69,7 +70,7 @@ func (w *Writer) EnqueueSQL(ctx context.Context, tx SQLTx, msgs ...engine.Messag
 	if tx == nil {
 		return nil, errors.New("postgres: enqueue: the transaction is nil")
 	}
-	msgs, ids, err := w.prepare(engine.NewID, msgs)
+	msgs, ids, err := w.rules.Prepare(engine.NewID, msgs)
 	if err != nil || len(msgs) == 0 {
 		return nil, wrapEnqueue(err)
 	}
@@ -109,7 +110,7 @@ func values(msgs []engine.Message, mark int32) ([]any, error) {
 	args := make([]any, 0, len(msgs)*len(valueColumns))
 	for i := range msgs {
 		m := &msgs[i]
-		h, err := headerText(m.Headers)
+		h, err := writing.Headers(m.Headers)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +122,7 @@ func values(msgs []engine.Message, mark int32) ([]any, error) {
 			occurred = m.OccurredAt.Truncate(time.Microsecond)
 		}
 		args = append(args, m.ID.String(), m.Topic, m.Key, m.Type, m.AggregateType, m.AggregateID, m.AggregateVersion,
-			m.CorrelationID, m.ContentType, h, payload, occurred, microseconds(m.Delay), mark)
+			m.CorrelationID, m.ContentType, h, payload, occurred, writing.Microseconds(m.Delay), mark)
 	}
 	return args, nil
 }

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -30,8 +29,7 @@ type Store struct {
 	suspects  atomic.Bool
 	clearance clearance
 
-	settings   atomic.Pointer[settings] // as they were read last
-	refreshing sync.Mutex
+	settings schema.Known
 
 	// hook, which only tests set, is called before every statement, which then goes
 	// out alone instead of with the others. An error of the hook is the statement's.
@@ -63,7 +61,7 @@ func NewStore(pool *pgxpool.Pool, opts *Options) (*Store, error) {
 	var want *Retention
 	if opts != nil && opts.Retention != nil {
 		w := *opts.Retention
-		want, err = &w, errors.Join(err, w.check())
+		want, err = &w, errors.Join(err, w.Check())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("postgres: new store: %w", err)
@@ -83,28 +81,7 @@ func (s *Store) Describe() engine.StoreInfo {
 // Suspects implements [engine.Suspicious].
 func (s *Store) Suspects() bool { return s.suspects.Load() }
 
-// settingsAge is how old the table's settings may be. They change only when
-// somebody migrates.
-const settingsAge = 30 * time.Second
-
-// current returns the table's settings, asking for them when they are old. One
-// caller asks; the others go on with what is known.
-func (s *Store) current(ctx context.Context) (settings, error) {
-	known := s.settings.Load()
-	if known != nil {
-		if time.Since(known.read) < settingsAge || !s.refreshing.TryLock() {
-			return *known, nil
-		}
-		defer s.refreshing.Unlock()
-	}
-	have, err := readSettings(ctx, s.pool, s.names)
-	if err == nil {
-		err = have.usable(s.names)
-	}
-	if err != nil {
-		return settings{}, err
-	}
-	have.read = time.Now()
-	s.settings.Store(&have)
-	return have, nil
+// current returns the table's settings.
+func (s *Store) current(ctx context.Context) (schema.Settings, error) {
+	return s.settings.Current(ctx, s.names.table(), func(ctx context.Context) (schema.Settings, error) { return readSettings(ctx, s.pool, s.names) })
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -21,6 +22,7 @@ import (
 type Writer struct {
 	opts  Options
 	names names
+	rules writing.Rules
 
 	insertSQL string   // any number of rows, as arrays
 	valuesSQL []string // 1, 2, 4, … rows, with plain placeholders
@@ -46,7 +48,8 @@ func NewWriter(opts *Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("postgres: new writer: %w", err)
 	}
-	w := &Writer{opts: *opts, names: n, insertSQL: n.sql(insertSQL), undoSQL: n.sql(undoSQL), keysSQL: keysSQL, notifySQL: n.sql(notifySQL)}
+	w := &Writer{opts: *opts, names: n, rules: writing.Rules{KeyPrefix: opts.KeyPrefix, MaxPayload: opts.MaxPayload, Check: opts.Check},
+		insertSQL: n.sql(insertSQL), undoSQL: n.sql(undoSQL), keysSQL: keysSQL, notifySQL: n.sql(notifySQL)}
 	for rows := 1; rows <= maxValues; rows *= 2 {
 		w.valuesSQL = append(w.valuesSQL, n.sql(valuesSQL(rows)))
 	}
@@ -104,7 +107,7 @@ func (w *Writer) Enqueue(ctx context.Context, tx pgx.Tx, msgs ...engine.Message)
 		return nil, errors.New("postgres: enqueue: the transaction is nil")
 	}
 	source, _ := tx.(*identTx)
-	msgs, ids, err := w.prepare(source.newID, msgs)
+	msgs, ids, err := w.rules.Prepare(source.newID, msgs)
 	if err != nil || len(msgs) == 0 {
 		return nil, wrapEnqueue(err)
 	}
@@ -141,32 +144,6 @@ func wrapEnqueue(err error) error {
 	return fmt.Errorf("postgres: enqueue: %w", err)
 }
 
-// prepare fills in what the Writer adds and checks the result. It leaves the
-// caller's messages alone.
-func (w *Writer) prepare(newID func() engine.ID, msgs []engine.Message) ([]engine.Message, []engine.ID, error) {
-	msgs = slices.Clone(msgs)
-	ids := make([]engine.ID, len(msgs))
-	for i := range msgs {
-		m := &msgs[i]
-		if m.Key != "" {
-			m.Key = w.opts.KeyPrefix + m.Key
-		}
-		if m.ContentType == "" {
-			m.ContentType = engine.DefaultContentType
-		}
-	}
-	if err := engine.CheckAll(msgs, w.opts.MaxPayload, w.opts.Check); err != nil {
-		return nil, nil, err
-	}
-	for i := range msgs {
-		if msgs[i].ID.IsZero() {
-			msgs[i].ID = newID()
-		}
-		ids[i] = msgs[i].ID
-	}
-	return msgs, ids, nil
-}
-
 // An exec runs one statement in the caller's transaction and says how many rows
 // it touched.
 type exec func(sql string, args ...any) (int64, error)
@@ -197,7 +174,7 @@ func (w *Writer) lockKeys(exec exec, msgs []engine.Message) error {
 
 // finish undoes the call if a row met its double, and signals if asked to.
 func (w *Writer) finish(exec exec, ids []engine.ID, inserted int64, mark int32) error {
-	if missing := int64(len(ids)) - inserted; missing > 0 {
+	if missing := writing.Missing(ids, int(inserted)); missing != nil {
 		text, err := json.Marshal(ids)
 		if err != nil {
 			return err
@@ -205,10 +182,7 @@ func (w *Writer) finish(exec exec, ids []engine.ID, inserted int64, mark int32) 
 		if _, err := exec(w.undoSQL, string(text), mark); err != nil {
 			return errors.Join(engine.ErrDuplicateID, fmt.Errorf("take the others out again: %w", err))
 		}
-		if len(ids) == 1 {
-			return fmt.Errorf("message 0: id %v: %w", ids[0], engine.ErrDuplicateID)
-		}
-		return fmt.Errorf("%d of %d messages: %w", missing, len(ids), engine.ErrDuplicateID)
+		return missing
 	}
 	if w.opts.NotifyInTx {
 		if _, err := exec(w.notifySQL); err != nil {
@@ -225,11 +199,7 @@ func newMark() int32 { return 1 + rand.Int32N(1<<30) }
 func chunks(msgs []engine.Message, most int) func(yield func([]engine.Message) bool) {
 	return func(yield func([]engine.Message) bool) {
 		for len(msgs) > 0 {
-			n, size := 1, len(msgs[0].Payload)
-			for n < min(len(msgs), most) && size+len(msgs[n].Payload) <= maxBytes {
-				size += len(msgs[n].Payload)
-				n++
-			}
+			n := writing.Fits(msgs, most, maxBytes)
 			if !yield(msgs[:n]) {
 				return
 			}
@@ -250,7 +220,7 @@ func arrays(msgs []engine.Message, mark int32) ([]any, error) {
 	)
 	for i := range msgs {
 		m := &msgs[i]
-		h, err := headerText(m.Headers)
+		h, err := writing.Headers(m.Headers)
 		if err != nil {
 			return nil, err
 		}
@@ -260,22 +230,9 @@ func arrays(msgs []engine.Message, mark int32) ([]any, error) {
 		corrs, ctypes, heads = append(corrs, m.CorrelationID), append(ctypes, m.ContentType), append(heads, h)
 		payloads = append(payloads, m.Payload)
 		occurred = append(occurred, pgtype.Timestamptz{Time: m.OccurredAt.Truncate(time.Microsecond), Valid: !m.OccurredAt.IsZero()})
-		delays = append(delays, microseconds(m.Delay))
+		delays = append(delays, writing.Microseconds(m.Delay))
 	}
 	return []any{ids, topics, keys, types, atypes, aids, versions, corrs, ctypes, heads, payloads, occurred, delays, mark}, nil
-}
-
-func headerText(headers map[string]string) (string, error) {
-	if len(headers) == 0 {
-		return "{}", nil
-	}
-	text, err := json.Marshal(headers)
-	return string(text), err
-}
-
-// microseconds rounds up, for a delay or a lease must not become shorter.
-func microseconds(d time.Duration) int64 {
-	return int64((d + time.Microsecond - 1) / time.Microsecond)
 }
 
 // Notify wakes the relays that listen. Call it after the commit. Calls that come

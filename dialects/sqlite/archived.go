@@ -7,6 +7,7 @@ import (
 	"iter"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -34,54 +35,39 @@ func (s *Store) span(ctx context.Context, f *engine.Filter) (sp span, err error)
 
 // conditions are those of a page. Of a message that was settled several times only
 // the last settling counts.
-func (sp *span) conditions(f engine.Filter) (where string, args []any) {
-	c := &conditions{args: []any{sp.last, sp.lastSeq, sp.until}, parts: []string{
-		"(m.settled_at, m.seq) > (?1, ?2)", "m.settled_at <= ?3", `NOT EXISTS (
-       SELECT 1 FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at <= ?3 AND (b.settled_at, b.seq, b.id) > (m.settled_at, m.seq, m.id))`}}
-	c.filter(f, "settled_at")
-	return c.String(), c.args
+func (sp *span) conditions(f engine.Filter) *records.Conditions {
+	c := where(sp.last, sp.lastSeq, sp.until)
+	c.Parts = []string{"(m.settled_at, m.seq) > (?1, ?2)", "m.settled_at <= ?3", `NOT EXISTS (
+       SELECT 1 FROM {archive} b WHERE b.message_id = m.message_id AND b.settled_at <= ?3 AND (b.settled_at, b.seq, b.id) > (m.settled_at, m.seq, m.id))`}
+	c.Filter(f, "settled_at")
+	return c
 }
 
 // Archived implements [engine.Archive]. It shows what was settled before it began.
 func (s *Store) Archived(ctx context.Context, f engine.Filter) iter.Seq2[engine.Record, error] {
-	return func(yield func(engine.Record, error) bool) {
-		fail := func(err error) { yield(engine.Record{}, fmt.Errorf("sqlite: archived: %w", err)) }
+	return records.Pages(f.Limit, func() func(left int) ([]engine.Record, error) {
+		f := f
 		rest, err := s.span(ctx, &f)
-		if err != nil {
-			fail(err)
-			return
-		}
-		for left := f.Limit; ; {
-			page, err := s.archivedPage(ctx, f, &rest, left)
+		return func(left int) (page []engine.Record, _ error) {
+			if err == nil {
+				page, err = s.archivedPage(ctx, f, &rest, left)
+			}
 			if err != nil {
-				fail(err)
-				return
+				return nil, fmt.Errorf("sqlite: archived: %w", err)
 			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if f.Limit > 0 {
-				if left -= len(page); left <= 0 {
-					return
-				}
-			}
-			if len(page) < commandChunk {
-				return
-			}
+			return page, nil
 		}
-	}
+	})
 }
 
 // archivedPage reads the next page and moves rest behind it.
 func (s *Store) archivedPage(ctx context.Context, f engine.Filter, rest *span, left int) (page []engine.Record, err error) {
-	where, args := rest.conditions(f)
+	c := rest.conditions(f)
 	query := s.names.sql(`
 SELECT ` + recordColumns + `, m.dead_at, m.settled_at, m.outcome = 'discarded', NOT m.content
   FROM {archive} m
- WHERE ` + where + `
- ORDER BY m.settled_at, m.seq LIMIT ` + fmt.Sprint(atMost(left)))
+ WHERE ` + c.String() + `
+ ORDER BY m.settled_at, m.seq LIMIT ` + fmt.Sprint(left))
 	err = retried(ctx, func() error {
 		page = nil
 		return queryRows(ctx, s.db, "page", query, func(rows *sql.Rows) error {
@@ -92,7 +78,7 @@ SELECT ` + recordColumns + `, m.dead_at, m.settled_at, m.outcome = 'discarded', 
 			rest.lastSeq, r.SettledAt = r.Seq, time.UnixMicro(rest.last).UTC()
 			page = append(page, r)
 			return nil
-		}, args...)
+		}, c.Args...)
 	})
 	return page, err
 }

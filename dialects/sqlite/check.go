@@ -4,12 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -20,22 +20,16 @@ const oldestLibrary = "3.38.0"
 // Check implements [engine.Checker]. It changes nothing, but takes the write lock
 // for a moment, to see that it can be had.
 func (s *Store) Check(ctx context.Context) []engine.Finding {
-	var found []engine.Finding
-	add := func(level engine.Level, code, fix, format string, args ...any) {
-		found = append(found, engine.Finding{Level: level, Code: code, Fix: fix, Text: fmt.Sprintf(format, args...)})
-	}
-	for _, part := range []func(context.Context, adder) (stop bool){s.checkFile, s.checkSchema, s.checkWrites, s.checkTable} {
-		if part(ctx, add) {
-			break
-		}
-	}
-	return found
+	return schema.Findings(
+		func(add schema.Adder) bool { return s.checkFile(ctx, add) },
+		func(add schema.Adder) bool { return s.checkSchema(ctx, add) },
+		func(add schema.Adder) bool { return s.checkWrites(ctx, add) },
+		func(add schema.Adder) bool { return s.checkTable(ctx, add) },
+	)
 }
 
-type adder = func(level engine.Level, code, fix, format string, args ...any)
-
 // addError files an error of the database as what it means to a relay.
-func addError(add adder, err error) {
+func addError(add schema.Adder, err error) {
 	switch code(err) & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
 		add(engine.Retry, "busy", "look for a transaction that was left open", "another connection keeps the database locked: %v", err)
@@ -56,7 +50,7 @@ func (s *Store) ask(ctx context.Context, query string, dest ...any) error {
 	})
 }
 
-func (s *Store) checkFile(ctx context.Context, add adder) (stop bool) {
+func (s *Store) checkFile(ctx context.Context, add schema.Adder) (stop bool) {
 	var version, file, mode, locking string
 	var timeout, sync int
 	for _, q := range []struct {
@@ -121,37 +115,14 @@ func older(a, b string) bool {
 	return false
 }
 
-func (s *Store) checkSchema(ctx context.Context, add adder) (stop bool) {
+func (s *Store) checkSchema(ctx context.Context, add schema.Adder) (stop bool) {
 	have, err := readSettings(ctx, s.db, s.names)
-	switch {
-	case errors.Is(err, errNoSchema):
-		add(engine.Fatal, "schema_missing", "run: outward migrate", "%v", err)
-		return true
-	case err != nil:
-		addError(add, err)
-		return true
-	}
-	if err := have.usable(s.names); err != nil {
-		fix := "run: outward migrate"
-		if have.minClient > clientVersion {
-			fix = "use a newer version of Outward"
-		}
-		add(engine.Fatal, "schema_version", fix, "%v", err)
-		return true
-	}
-	if have.version < clientVersion {
-		add(engine.Note, "schema_older", "run: outward migrate", "the schema has version %d, this client knows version %d", have.version, clientVersion)
-	}
-	if s.want != nil && *s.want != have.retention {
-		add(engine.Fatal, "retention", "run: outward migrate (it writes the configured values), or change the configuration",
-			"%s is set up with %v, this relay is configured with %v", s.names.table(), have.retention, *s.want)
-	}
-	return false
+	return schema.Check(add, have, err, s.want, s.names.table(), func(err error) { addError(add, err) })
 }
 
 // checkWrites writes nothing and rolls it back: nothing else tells whether a file can
 // be written.
-func (s *Store) checkWrites(ctx context.Context, add adder) (stop bool) {
+func (s *Store) checkWrites(ctx context.Context, add schema.Adder) (stop bool) {
 	err := s.write(ctx, func(t *tx) error {
 		if _, err := t.exec("check", s.names.sql(lockSQL)); err != nil {
 			return err
@@ -171,7 +142,7 @@ SELECT (SELECT count(*) FROM {lanes} WHERE lane BETWEEN 0 AND 63),
        (SELECT coalesce(group_concat(i.value, ', '), '') FROM json_each('["ready", "due", "parked", "detached", "held", "aside", "dead"]') i
          WHERE NOT EXISTS (SELECT 1 FROM sqlite_master WHERE type = 'index' AND name = '{p}messages_' || i.value))`
 
-func (s *Store) checkTable(ctx context.Context, add adder) (stop bool) {
+func (s *Store) checkTable(ctx context.Context, add schema.Adder) (stop bool) {
 	n := s.names
 	var laneCount, autoincrement int
 	var missing string

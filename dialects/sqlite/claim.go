@@ -11,6 +11,7 @@ import (
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -384,7 +385,7 @@ func (s *Store) hand(t *tx, l *look) error {
 	for i, lane := range l.lanes {
 		all[i] = [2]any{lane, json.RawMessage(list(handed[lane]))}
 	}
-	_, err := t.exec("hand", s.q.hand, list(all), l.token.String(), reading.Storable(l.req.Worker), microseconds(l.req.Lease), len(l.choice.Batch))
+	_, err := t.exec("hand", s.q.hand, list(all), l.token.String(), reading.Storable(l.req.Worker), writing.Microseconds(l.req.Lease), len(l.choice.Batch))
 	return err
 }
 

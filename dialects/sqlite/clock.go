@@ -31,11 +31,6 @@ func instant(us *int64) *time.Time {
 	return &t
 }
 
-// microseconds rounds up, for a delay or a lease must not become shorter.
-func microseconds(d time.Duration) int64 {
-	return int64((d + time.Microsecond - 1) / time.Microsecond)
-}
-
 // hashSQL spreads ordering keys over the lanes, with nothing but what SQLite has
 // built in: it has no hash function that a generated column may use. Keys whose
 // last eight characters and middle agree share a lane, which costs them nothing but

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -39,7 +40,7 @@ func (s *Store) Extend(ctx context.Context, rs []engine.Receipt, lease time.Dura
 		byToken[r.Token] = append(byToken[r.Token], r)
 	}
 	err = s.write(ctx, func(t *tx) error {
-		lost, err = s.extend(t, byToken, rs, microseconds(lease))
+		lost, err = s.extend(t, byToken, rs, writing.Microseconds(lease))
 		return err
 	})
 	if err != nil {

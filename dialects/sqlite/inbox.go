@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/inbox"
 )
 
@@ -122,7 +123,7 @@ func (in *Inbox) Purge(ctx context.Context, db *sql.DB, limit int) (n int, err e
 		return 0, fmt.Errorf("sqlite: purge inbox: limit %d must be positive", limit)
 	}
 	err = write(ctx, db, nil, func(t *tx) error {
-		n, err = t.exec("purge inbox", in.wipe, microseconds(in.retention), min(limit, chunk))
+		n, err = t.exec("purge inbox", in.wipe, writing.Microseconds(in.retention), min(limit, chunk))
 		return err
 	})
 	if err != nil {

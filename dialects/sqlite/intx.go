@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -19,7 +20,7 @@ const lockSQL = `UPDATE {lanes} SET used = used WHERE lane < 0`
 // it, fn does not.
 type Tx struct {
 	*sql.Tx
-	source *identSource
+	ids *writing.IDs
 }
 
 // InTx runs fn in a transaction that has the write lock from its beginning, and
@@ -37,7 +38,7 @@ func (w *Writer) InTx(ctx context.Context, db *sql.DB, fn func(tx *Tx) error) er
 	wrote := false
 	err := inTx(ctx, db, w.lockSQL, func(tx *Tx) error {
 		err := fn(tx)
-		wrote = tx.source.wrote
+		wrote = tx.ids.DidWrite()
 		return err
 	})
 	if err == nil && wrote {
@@ -49,13 +50,11 @@ func (w *Writer) InTx(ctx context.Context, db *sql.DB, fn func(tx *Tx) error) er
 // inTx runs fn in a transaction that begins with the write lock, again while the
 // database is busy, with the same ids.
 func inTx(ctx context.Context, db *sql.DB, lock string, fn func(tx *Tx) error) error {
-	var ids []engine.ID
+	var ids *writing.IDs
 	var own *callersError
 	err := retried(ctx, func() error {
-		source := &identSource{ids: ids}
-		err := inTxOnce(ctx, db, lock, func(tx *sql.Tx) error { return fn(&Tx{Tx: tx, source: source}) })
-		ids = source.ids
-		return err
+		ids = ids.Again()
+		return inTxOnce(ctx, db, lock, func(tx *sql.Tx) error { return fn(&Tx{Tx: tx, ids: ids}) })
 	})
 	if errors.As(err, &own) {
 		return own.err
@@ -96,29 +95,16 @@ func inTxOnce(ctx context.Context, db *sql.DB, lock string, fn func(tx *sql.Tx) 
 	}
 }
 
-// identSource gives the messages of one InTx their ids: the same ones again when
-// the function runs again.
-type identSource struct {
-	ids   []engine.ID
-	next  int
-	wrote bool
-}
-
 // newID works on a nil transaction too: one that InTx did not make.
 func (tx *Tx) newID() engine.ID {
 	if tx == nil {
 		return engine.NewID()
 	}
-	s := tx.source
-	if s.next == len(s.ids) {
-		s.ids = append(s.ids, engine.NewID())
-	}
-	s.next++
-	return s.ids[s.next-1]
+	return tx.ids.New()
 }
 
 func (tx *Tx) wrote() {
 	if tx != nil {
-		tx.source.wrote = true
+		tx.ids.Wrote()
 	}
 }

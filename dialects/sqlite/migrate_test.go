@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -31,7 +32,7 @@ func bare(t *testing.T) *database {
 func TestMigrate(t *testing.T) {
 	d := bare(t)
 	dry, err := Migrate(t.Context(), d.db, nil, &MigrateOptions{DryRun: true})
-	if err != nil || dry.From != 0 || dry.To != clientVersion || len(dry.Applied) != clientVersion {
+	if err != nil || dry.From != 0 || dry.To != schema.Version || len(dry.Applied) != schema.Version {
 		t.Errorf("%+v %v", dry, err)
 	}
 	if n := one[int](d, `SELECT count(*) FROM sqlite_master`); n != 0 {
@@ -45,7 +46,7 @@ func TestMigrate(t *testing.T) {
 		db := d.connect(noWait)
 		wg.Go(func() {
 			r, err := Migrate(t.Context(), db, nil, nil)
-			if err != nil || r.To != clientVersion {
+			if err != nil || r.To != schema.Version {
 				t.Errorf("%+v %v", r, err)
 			}
 			mu.Lock()
@@ -54,11 +55,11 @@ func TestMigrate(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if applied != clientVersion {
+	if applied != schema.Version {
 		t.Errorf("%d steps were done by four at a time", applied)
 	}
 	for _, opts := range []*Options{nil, {}, {Retention: &DefaultRetention}} {
-		if r, err := Migrate(t.Context(), d.db, opts, nil); err != nil || r.From != clientVersion || len(r.Applied) > 0 || r.Retention != "" {
+		if r, err := Migrate(t.Context(), d.db, opts, nil); err != nil || r.From != schema.Version || len(r.Applied) > 0 || r.Retention != "" {
 			t.Errorf("once more: %+v %v", r, err)
 		}
 	}
@@ -99,12 +100,12 @@ func TestMigrateRetention(t *testing.T) {
 func TestMigrateFurther(t *testing.T) {
 	d := newDatabase(t, nil)
 	n := len(steps)
-	more := append(steps[:n:n], step{name: "broken", minClient: 1, sql: "CREATE TABLE two (a);\nCREATE TABLE two (a);\n"})
+	more := append(steps[:n:n], schema.Step{Name: "broken", MinClient: 1, SQL: "CREATE TABLE two (a);\nCREATE TABLE two (a);\n"})
 	r, err := migrate(t.Context(), d.db, d.opts, nil, more)
 	if err == nil || r.To != n || !strings.Contains(err.Error(), fmt.Sprintf("step %d (broken)", n+1)) {
 		t.Errorf("%+v %v", r, err)
 	}
-	more[n] = step{name: "two", minClient: 1, sql: "CREATE TABLE two (a);\n"}
+	more[n] = schema.Step{Name: "two", MinClient: 1, SQL: "CREATE TABLE two (a);\n"}
 	if r, err = migrate(t.Context(), d.db, d.opts, nil, more); err != nil || r.From != n || r.To != n+1 {
 		t.Errorf("%+v %v", r, err)
 	}
@@ -167,7 +168,7 @@ func TestCheck(t *testing.T) {
 	with(`UPDATE {schema_} SET min_client = 99`, `UPDATE {schema_} SET min_client = 1`, "schema_version", engine.Fatal)
 	with(`UPDATE {schema_} SET version = 0`, `UPDATE {schema_} SET version = 1`, "schema_version", engine.Fatal)
 	find(s, "schema_older", engine.Note)
-	d.exec(`UPDATE {schema_} SET version = ?`, clientVersion)
+	d.exec(`UPDATE {schema_} SET version = ?`, schema.Version)
 	with(`UPDATE {schema_} SET archive = 'metadata'`, `UPDATE {schema_} SET archive = 'full'`, "retention", engine.Fatal)
 	with(`DROP INDEX "{p}messages_ready"`, `CREATE INDEX "{p}messages_ready" ON {messages} (lane, seq) WHERE state = 0`, "index", engine.Warning)
 	if got := s.Check(t.Context()); len(got) != 0 {
@@ -197,7 +198,7 @@ func TestCheck(t *testing.T) {
 
 	d.exec(`DROP TABLE {schema_}`)
 	find(s, "schema_missing", engine.Fatal)
-	if _, err := d.open().Claim(t.Context(), req(1)); !errors.Is(err, errNoSchema) || !strings.Contains(err.Error(), "outward migrate") {
+	if _, err := d.open().Claim(t.Context(), req(1)); !errors.Is(err, schema.ErrNone) || !strings.Contains(err.Error(), "outward migrate") {
 		t.Errorf("a claim without a table: %v", err)
 	}
 }

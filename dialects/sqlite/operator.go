@@ -5,48 +5,22 @@ import (
 	"database/sql"
 	"fmt"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 )
 
-// commandChunk is how many messages an operator's command changes in one
-// transaction. Each chunk is one row of the audit.
-const commandChunk = 500
-
-// conditions is a filter as SQL.
-type conditions struct {
-	parts []string
-	args  []any
-}
-
-// add adds a condition in which ? stands for the argument.
-func (c *conditions) add(condition string, arg any) {
-	c.args = append(c.args, arg)
-	c.parts = append(c.parts, strings.ReplaceAll(condition, "?", fmt.Sprintf("?%d", len(c.args))))
-}
-
-func (c *conditions) String() string { return strings.Join(c.parts, " AND ") }
-
-// filter adds f's conditions on the table m. at is the column of From and To.
-func (c *conditions) filter(f engine.Filter, at string) {
-	if len(f.IDs) > 0 {
-		c.add("m.message_id IN (SELECT j.value FROM json_each(?) j)", list(f.IDs))
-	}
-	for _, text := range []struct{ column, value string }{
-		{"topic", f.Topic}, {"ordering_key", f.Key}, {"type", f.Type}, {"last_error_class", f.ErrorClass},
-	} {
-		if text.value != "" {
-			c.add("m."+text.column+" = ?", text.value)
-		}
-	}
-	if !f.From.IsZero() {
-		c.add("m."+at+" >= ?", ceiling(f.From))
-	}
-	if !f.To.IsZero() {
-		c.add("m."+at+" < ?", ceiling(f.To))
+// where is an empty filter as SQL.
+func where(args ...any) *records.Conditions {
+	return &records.Conditions{
+		Placeholder: func(n int) string { return fmt.Sprintf("?%d", n) },
+		Instant:     func(t time.Time) any { return ceiling(t) },
+		IDs: func(ids []engine.ID) (string, []any) {
+			return "IN (SELECT j.value FROM json_each(?) j)", []any{list(ids)}
+		},
+		Args: args,
 	}
 }
 
@@ -61,49 +35,31 @@ func ceiling(t time.Time) int64 {
 
 // Dead implements [engine.Operator].
 func (s *Store) Dead(ctx context.Context, f engine.Filter) iter.Seq2[engine.Record, error] {
-	return func(yield func(engine.Record, error) bool) {
-		last, left := int64(0), f.Limit
-		for {
+	return records.Pages(f.Limit, func() func(left int) ([]engine.Record, error) {
+		last := int64(0)
+		return func(left int) ([]engine.Record, error) {
 			page, err := s.deadPage(ctx, f, last, left)
 			if err != nil {
-				yield(engine.Record{}, fmt.Errorf("sqlite: %w", err))
-				return
+				return nil, fmt.Errorf("sqlite: %w", err)
 			}
-			for _, r := range page {
-				if !yield(r, nil) {
-					return
-				}
-				last = r.Seq
+			if len(page) > 0 {
+				last = page[len(page)-1].Seq
 			}
-			if f.Limit > 0 {
-				if left -= len(page); left <= 0 {
-					return
-				}
-			}
-			if len(page) < commandChunk {
-				return
-			}
+			return page, nil
 		}
-	}
-}
-
-func atMost(left int) int {
-	if left <= 0 || left > commandChunk {
-		return commandChunk
-	}
-	return left
+	})
 }
 
 func (s *Store) deadPage(ctx context.Context, f engine.Filter, after int64, left int) (page []engine.Record, err error) {
-	c := &conditions{}
-	c.filter(f, "created_at")
-	c.add("m.seq > ?", after)
+	c := where()
+	c.Filter(f, "created_at")
+	c.Add("m.seq > ?", after)
 	query := s.names.sql(`
 SELECT ` + recordColumns + `, m.dead_at,
        EXISTS (SELECT 1 FROM {blocks} b WHERE b.ordering_key = m.ordering_key AND b.seq = m.seq)
   FROM {messages} m
  WHERE m.state = 3 AND ` + c.String() + `
- ORDER BY m.seq LIMIT ` + fmt.Sprint(atMost(left)))
+ ORDER BY m.seq LIMIT ` + fmt.Sprint(left))
 	err = retried(ctx, func() error {
 		page = nil
 		return queryRows(ctx, s.db, "dead", query, func(rows *sql.Rows) error {
@@ -111,7 +67,7 @@ SELECT ` + recordColumns + `, m.dead_at,
 			err := scanRecord(rows, &r, &r.HoldsKey)
 			page = append(page, r)
 			return err
-		}, c.args...)
+		}, c.Args...)
 	})
 	return page, err
 }
@@ -206,23 +162,23 @@ func (s *Store) Discard(ctx context.Context, f engine.Filter, by engine.Actor) (
 // commandDead does a command to the dead messages that match, chunk by chunk. After
 // an error n says what was done.
 func (s *Store) commandDead(ctx context.Context, name string, f engine.Filter, by engine.Actor, do func(t *tx, seqs []int64) error) (n int, err error) {
-	last, left := int64(0), f.Limit
-	for {
+	last := int64(0)
+	n, err = records.Chunks(f.Limit, func(left int) (met, done int, err error) {
 		var seqs []int64
 		var ids []string
-		err := s.write(ctx, func(t *tx) error {
+		err = s.write(ctx, func(t *tx) error {
 			seqs, ids = nil, nil
-			c := &conditions{}
-			c.filter(f, "created_at")
-			c.add("m.seq > ?", last)
+			c := where()
+			c.Filter(f, "created_at")
+			c.Add("m.seq > ?", last)
 			err := t.query("matching", s.names.sql(`SELECT m.seq, m.message_id FROM {messages} m WHERE m.state = 3 AND `+c.String()+
-				` ORDER BY m.seq LIMIT `+fmt.Sprint(atMost(left))), func(rows *sql.Rows) error {
+				` ORDER BY m.seq LIMIT `+fmt.Sprint(left)), func(rows *sql.Rows) error {
 				var seq int64
 				var id string
 				err := rows.Scan(&seq, &id)
 				seqs, ids = append(seqs, seq), append(ids, id)
 				return err
-			}, c.args...)
+			}, c.Args...)
 			if err != nil || len(seqs) == 0 {
 				return err
 			}
@@ -231,17 +187,14 @@ func (s *Store) commandDead(ctx context.Context, name string, f engine.Filter, b
 			}
 			return s.noteCommand(t, name, by, ids)
 		})
-		if err != nil {
-			return n, fmt.Errorf("sqlite: %s: %w", name, err)
+		if err != nil || len(seqs) == 0 {
+			return 0, 0, err
 		}
-		if len(seqs) == 0 {
-			return n, nil
-		}
-		n, last = n+len(seqs), seqs[len(seqs)-1]
-		if f.Limit > 0 {
-			if left -= len(seqs); left <= 0 {
-				return n, nil
-			}
-		}
+		last = seqs[len(seqs)-1]
+		return len(seqs), len(seqs), nil
+	})
+	if err != nil {
+		return n, fmt.Errorf("sqlite: %s: %w", name, err)
 	}
+	return n, nil
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -21,7 +22,7 @@ func TestAudit(t *testing.T) {
 	keep := DefaultRetention
 	d := newDatabase(t, &keep)
 	s := d.open()
-	msgs := make([]engine.Message, commandChunk+10)
+	msgs := make([]engine.Message, records.Chunk+10)
 	for i := range msgs {
 		msgs[i] = msg("t", "")
 	}
@@ -37,8 +38,8 @@ func TestAudit(t *testing.T) {
 		}
 		d.settle(s, 0, ss...)
 	}
-	n, err := s.Requeue(t.Context(), engine.Filter{Limit: commandChunk + 5}, anna)
-	if n != commandChunk+5 || err != nil {
+	n, err := s.Requeue(t.Context(), engine.Filter{Limit: records.Chunk + 5}, anna)
+	if n != records.Chunk+5 || err != nil {
 		t.Fatal(n, err)
 	}
 	if n, err := s.Discard(t.Context(), engine.Filter{}, anna); n != 5 || err != nil {
@@ -71,7 +72,7 @@ func TestAudit(t *testing.T) {
 	}
 	must(t, rows.Err())
 	want := []entry{
-		{"requeue", "anna", "asked for", "", commandChunk, commandChunk}, {"requeue", "anna", "asked for", "", 5, 5},
+		{"requeue", "anna", "asked for", "", records.Chunk, records.Chunk}, {"requeue", "anna", "asked for", "", 5, 5},
 		{"discard", "anna", "asked for", "", 5, 5}, {"replay", "anna", "asked for", "", 3, 3},
 		{"pause", "relay", "", "d", 0, 0}, {"pause", "anna", "asked for", "d", 0, 0}, {"resume", "anna", "asked for", "d", 0, 0},
 	}
@@ -113,7 +114,7 @@ func TestReplayPages(t *testing.T) {
 	keep := DefaultRetention
 	d := newDatabase(t, &keep)
 	s := d.open()
-	msgs := make([]engine.Message, 2*commandChunk+7)
+	msgs := make([]engine.Message, 2*records.Chunk+7)
 	for i := range msgs {
 		msgs[i] = msg("t", "k")
 	}

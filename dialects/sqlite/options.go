@@ -1,13 +1,13 @@
 package sqlite
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
 	"strings"
-	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -44,49 +44,14 @@ type Options struct {
 	Wake func()
 }
 
-// Retention is how long settled messages stay in the archive.
-type Retention struct {
-	// Published messages; 0: nothing of them is kept.
-	Published time.Duration
-	// Metadata drops payload and headers of what goes to the archive. Such messages
-	// can't be replayed.
-	Metadata bool
-	// Discarded messages, which are always kept for some time.
-	Discarded time.Duration
-}
+// Retention is how long settled messages stay in the archive: published ones (0:
+// nothing of them is kept), whole or only their metadata, and discarded ones.
+type Retention = schema.Retention
 
 // DefaultRetention is what Migrate writes into a new table.
-var DefaultRetention = Retention{Published: 72 * time.Hour, Discarded: 90 * 24 * time.Hour}
+var DefaultRetention = schema.Default
 
-func (r Retention) check() error {
-	switch {
-	case r.Published < 0:
-		return fmt.Errorf("retention of published messages is negative (%v)", r.Published)
-	case r.Discarded <= 0:
-		return fmt.Errorf("retention of discarded messages must be positive, not %v: a discard leaves a trace", r.Discarded)
-	}
-	return nil
-}
-
-func (r Retention) String() string {
-	archive := "full"
-	if r.Metadata {
-		archive = "metadata"
-	}
-	return fmt.Sprintf("retention %v, archive %s, discard_retention %v", r.Published, archive, r.Discarded)
-}
-
-// lanes is how many lanes the table has. It is part of the lane column's
-// expression, and so of the schema.
-const lanes = 64
-
-const (
-	defaultPrefix      = "outbox_"
-	defaultInboxPrefix = "inbox_"
-	maxPrefix          = 32
-)
-
-var namePattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+const lanes = schema.Lanes
 
 // names are the tables of one outbox, checked and quoted.
 type names struct {
@@ -96,42 +61,21 @@ type names struct {
 
 // names returns the names that o asks for.
 func (o *Options) names() (names, error) {
-	n := names{prefix: defaultPrefix}
-	if o != nil && o.Prefix != "" {
-		n.prefix = o.Prefix
+	if o == nil {
+		o = &Options{}
 	}
-	inbox := defaultInboxPrefix
-	if o != nil && o.InboxPrefix != "" {
-		inbox = o.InboxPrefix
-	}
-	err := errors.Join(checkPrefix("prefix", n.prefix), checkPrefix("inbox prefix", inbox))
-	if strings.EqualFold(n.prefix, inbox) {
-		err = errors.Join(err, fmt.Errorf("prefix and inbox prefix are both %q: their tables would have the same names", inbox))
-	}
-	if err != nil {
+	prefix, inbox := cmp.Or(o.Prefix, schema.DefaultPrefix), cmp.Or(o.InboxPrefix, schema.DefaultInbox)
+	if err := errors.Join(schema.CheckPrefixes(prefix, inbox), notReserved("prefix", prefix), notReserved("inbox prefix", inbox)); err != nil {
 		return names{}, err
 	}
-	pairs := []string{"{p}", n.prefix, "{ip}", inbox, "{inbox}", quote(inbox + "messages"), "{now}", nowSQL, "{hash}", hashSQL()}
-	for _, table := range []string{"messages", "archive", "lanes", "blocks", "pauses", "schema_", "audit", "all"} {
-		real := strings.TrimSuffix(table, "_")
-		pairs = append(pairs, "{"+table+"}", quote(n.prefix+real))
-	}
-	n.replace = strings.NewReplacer(pairs...)
-	return n, nil
+	return names{prefix, schema.Names(prefix, inbox, quote, "{now}", nowSQL, "{hash}", hashSQL())}, nil
 }
 
-func checkPrefix(what, prefix string) error {
-	var faults []error
-	if !namePattern.MatchString(prefix) {
-		faults = append(faults, fmt.Errorf("%s %q: letters, digits and underscores only, not beginning with a digit", what, prefix))
-	}
+func notReserved(what, prefix string) error {
 	if strings.HasPrefix(strings.ToLower(prefix), "sqlite_") {
-		faults = append(faults, fmt.Errorf("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, prefix))
+		return fmt.Errorf("%s %q: SQLite keeps names that begin with sqlite_ to itself", what, prefix)
 	}
-	if len(prefix) > maxPrefix {
-		faults = append(faults, fmt.Errorf("%s %q is %d characters long; %d is the limit", what, prefix, len(prefix), maxPrefix))
-	}
-	return errors.Join(faults...)
+	return nil
 }
 
 // sql fills in the names: {messages} stands for the quoted table, {p} for the

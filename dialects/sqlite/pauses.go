@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -57,7 +58,7 @@ func (s *Store) Pause(ctx context.Context, p engine.Pause) error {
 			return err
 		}
 		n, err := t.exec("put pause", s.names.sql(putPauseSQL), p.Destination, reading.Storable(p.By.Name), p.By.Relay,
-			reading.Storable(p.By.Reason), class, microseconds(p.ProbeAfter), int64(forever))
+			reading.Storable(p.By.Reason), class, writing.Microseconds(p.ProbeAfter), int64(forever))
 		if err != nil || n == 0 || p.By.Relay && known {
 			return err
 		}
@@ -118,7 +119,7 @@ func (s *Store) Pauses(ctx context.Context) (ps []engine.Pause, err error) {
 // TakeProbe implements [engine.Operator].
 func (s *Store) TakeProbe(ctx context.Context, destination string, next time.Duration) (did bool, err error) {
 	err = s.write(ctx, func(t *tx) error {
-		n, err := t.exec("take probe", s.names.sql(takeProbeSQL), destination, microseconds(next))
+		n, err := t.exec("take probe", s.names.sql(takeProbeSQL), destination, writing.Microseconds(next))
 		did = n > 0
 		return err
 	})

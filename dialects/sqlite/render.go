@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/outward-dev/outward/dialects/internal/ddl"
+	"github.com/outward-dev/outward/dialects/internal/schema"
 )
 
 // Formats that Render knows.
@@ -14,8 +15,8 @@ const (
 	FormatAtlas   = ddl.FormatAtlas   // ariga/atlas; run `atlas migrate hash` afterwards
 )
 
-// A File is a migration as another tool wants it.
-type File struct{ Name, Content string }
+// A File is a migration as another tool wants it: its name and its content.
+type File = schema.File
 
 // Render writes the steps for a migration tool, in the order in which they are to
 // be applied. There are no steps back: they would drop messages.
@@ -28,13 +29,9 @@ func Render(format string, opts *Options) ([]File, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := make([]File, len(ms))
-	for i, m := range ms {
-		name, content, err := ddl.Render(format, ddl.Step{Version: m.Version, Name: n.prefix + m.Name, SQL: m.SQL}, "BEGIN IMMEDIATE;", "COMMIT;")
-		if err != nil {
-			return nil, fmt.Errorf("sqlite: render migrations: %w", err)
-		}
-		files[i] = File{name, content}
+	files, err := schema.Render(format, n.prefix, ms, "BEGIN IMMEDIATE;", "COMMIT;")
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: render migrations: %w", err)
 	}
 	return files, nil
 }

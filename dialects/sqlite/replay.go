@@ -3,9 +3,9 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 
+	"github.com/outward-dev/outward/dialects/internal/records"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -28,7 +28,7 @@ SELECT message_id, topic, ordering_key, type, aggregate_type, aggregate_id, aggr
 
 // ErrNoContent is the error of a replay that met messages of which the archive
 // kept only the metadata.
-var ErrNoContent = errors.New("the archive has no payload of some of these messages")
+var ErrNoContent = records.ErrNoContent
 
 // Replay implements [engine.Operator]. It takes what was settled before it began.
 // Messages without a payload in the archive are left out, and in the end the error
@@ -39,22 +39,21 @@ func (s *Store) Replay(ctx context.Context, f engine.Filter, by engine.Actor) (n
 	if err != nil {
 		return fail(err)
 	}
-	left, empty := f.Limit, 0
-	for {
+	empty := 0
+	n, err = records.Chunks(f.Limit, func(left int) (met, done int, err error) {
 		page := &replayPage{}
-		if err := s.write(ctx, func(t *tx) error {
+		err = s.write(ctx, func(t *tx) error {
 			*page = replayPage{span: span}
 			return s.replayOnce(t, f, by, left, page)
-		}); err != nil {
-			return fail(err)
+		})
+		if err != nil {
+			return 0, 0, err
 		}
-		n, empty, span = n+page.done, empty+page.empty, page.span
-		if f.Limit > 0 {
-			left -= page.done
-		}
-		if page.met == 0 || f.Limit > 0 && left <= 0 {
-			break
-		}
+		empty, span = empty+page.empty, page.span
+		return page.met, page.done, nil
+	})
+	if err != nil {
+		return fail(err)
 	}
 	if n > 0 {
 		s.Wake()
@@ -72,7 +71,7 @@ type replayPage struct {
 }
 
 func (s *Store) replayOnce(t *tx, f engine.Filter, by engine.Actor, left int, p *replayPage) error {
-	where, args := p.conditions(f)
+	c := p.conditions(f)
 	type old struct {
 		row     int64
 		id      string
@@ -80,12 +79,12 @@ func (s *Store) replayOnce(t *tx, f engine.Filter, by engine.Actor, left int, p 
 		content bool
 	}
 	var olds []old
-	err := t.query("replayed", s.names.sql(fmt.Sprintf(replayedSQL, where, atMost(left))), func(rows *sql.Rows) error {
+	err := t.query("replayed", s.names.sql(fmt.Sprintf(replayedSQL, c.String(), left)), func(rows *sql.Rows) error {
 		var o old
 		err := rows.Scan(&o.row, &o.id, &o.at, &o.seq, &o.content)
 		olds = append(olds, o)
 		return err
-	}, args...)
+	}, c.Args...)
 	if err != nil {
 		return err
 	}

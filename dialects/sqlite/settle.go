@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -94,8 +95,8 @@ func (s *Store) Settle(ctx context.Context, ss ...engine.Settlement) (lost []eng
 	answer := s.book.Begin(rs)
 	st := &settling{store: s, ss: ss, freed: answer.Frees}
 	switch {
-	case have.retention.Published <= 0:
-	case have.retention.Metadata:
+	case have.Retention.Published <= 0:
+	case have.Retention.Metadata:
 		st.file = s.q.fileMeta
 	default:
 		st.file = s.q.file
@@ -236,7 +237,7 @@ func (st *settling) rest(t *tx, b *budget) error {
 			kind = settleDetach
 		}
 		bySeq[r.Seq] = one
-		v = append(v, []any{r.Seq, r.Token.String(), bit(st.owners.standing(r)), reading.StampOf(r), kind, microseconds(one.After),
+		v = append(v, []any{r.Seq, r.Token.String(), bit(st.owners.standing(r)), reading.StampOf(r), kind, writing.Microseconds(one.After),
 			bit(one.Charge), one.PausedFor, text, class})
 	}
 	if len(v) == 0 {

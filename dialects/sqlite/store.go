@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/bell"
 	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/schema"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -30,10 +30,9 @@ type Store struct {
 
 	book     claims.Book
 	suspects atomic.Bool
-	bell     bell
+	bell     bell.Bell
 
-	settings   atomic.Pointer[settings]
-	refreshing sync.Mutex // held by who asks for the settings again
+	settings schema.Known
 
 	// hook, which only tests set, is called before every statement of a transaction.
 	// An error of the hook is the statement's.
@@ -64,7 +63,7 @@ func NewStore(db *sql.DB, opts *Options) (*Store, error) {
 	var want *Retention
 	if opts != nil && opts.Retention != nil {
 		w := *opts.Retention
-		want, err = &w, errors.Join(err, w.check())
+		want, err = &w, errors.Join(err, w.Check())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: new store: %w", err)
@@ -84,33 +83,12 @@ func (s *Store) Describe() engine.StoreInfo {
 // Suspects implements [engine.Suspicious].
 func (s *Store) Suspects() bool { return s.suspects.Load() }
 
-// settingsAge is how old the table's settings may be. They change only when
-// somebody migrates.
-const settingsAge = 30 * time.Second
-
-// current returns the table's settings, asking for them when they are old. One
-// caller asks; the others go on with what is known.
-func (s *Store) current(ctx context.Context) (settings, error) {
+// current returns the table's settings.
+func (s *Store) current(ctx context.Context) (schema.Settings, error) {
 	if err := ctx.Err(); err != nil {
-		return settings{}, err
+		return schema.Settings{}, err
 	}
-	known := s.settings.Load()
-	if known != nil {
-		if time.Since(known.read) < settingsAge || !s.refreshing.TryLock() {
-			return *known, nil
-		}
-		defer s.refreshing.Unlock()
-	}
-	have, err := readSettings(ctx, s.db, s.names)
-	if err == nil {
-		err = have.usable(s.names)
-	}
-	if err != nil {
-		return settings{}, err
-	}
-	have.read = time.Now()
-	s.settings.Store(&have)
-	return have, nil
+	return s.settings.Current(ctx, s.names.table(), func(ctx context.Context) (schema.Settings, error) { return readSettings(ctx, s.db, s.names) })
 }
 
 // later says that something was left for a later claim to do again. It is no

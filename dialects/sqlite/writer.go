@@ -1,16 +1,16 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/bits"
-	"slices"
 	"strings"
 	"sync/atomic"
 
+	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -32,6 +32,7 @@ type Writer struct {
 	names     names
 	insertSQL []string // 1, 2, 4, … rows
 	lockSQL   string
+	rules     writing.Rules
 	savepoint atomic.Uint64
 }
 
@@ -47,7 +48,8 @@ func NewWriter(opts *Options) (*Writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: new writer: %w", err)
 	}
-	w := &Writer{opts: *opts, names: n, lockSQL: n.sql(lockSQL)}
+	w := &Writer{opts: *opts, names: n, lockSQL: n.sql(lockSQL),
+		rules: writing.Rules{KeyPrefix: opts.KeyPrefix, MaxPayload: opts.MaxPayload, Check: opts.Check}}
 	for rows := 1; rows <= maxRows; rows *= 2 {
 		w.insertSQL = append(w.insertSQL, n.sql(insertSQL(rows)))
 	}
@@ -92,7 +94,7 @@ func (w *Writer) Enqueue(ctx context.Context, tx SQLTx, msgs ...engine.Message) 
 		return nil, errors.New("sqlite: enqueue: the transaction is nil")
 	}
 	source, _ := tx.(*Tx)
-	msgs, ids, err := w.prepare(source.newID, msgs)
+	msgs, ids, err := w.rules.Prepare(source.newID, msgs)
 	if err != nil || len(msgs) == 0 {
 		return nil, wrapEnqueue(err)
 	}
@@ -110,41 +112,12 @@ func wrapEnqueue(err error) error {
 	return fmt.Errorf("sqlite: enqueue: %w", err)
 }
 
-// prepare fills in what the Writer adds and checks the result. It leaves the
-// caller's messages alone.
-func (w *Writer) prepare(newID func() engine.ID, msgs []engine.Message) ([]engine.Message, []engine.ID, error) {
-	msgs = slices.Clone(msgs)
-	ids := make([]engine.ID, len(msgs))
-	for i := range msgs {
-		m := &msgs[i]
-		if m.Key != "" {
-			m.Key = w.opts.KeyPrefix + m.Key
-		}
-		if m.ContentType == "" {
-			m.ContentType = engine.DefaultContentType
-		}
-	}
-	if err := engine.CheckAll(msgs, w.opts.MaxPayload, w.opts.Check); err != nil {
-		return nil, nil, err
-	}
-	for i := range msgs {
-		if msgs[i].ID.IsZero() {
-			msgs[i].ID = newID()
-		}
-		ids[i] = msgs[i].ID
-	}
-	return msgs, ids, nil
-}
-
 // insert puts in all of msgs or nothing. Of several messages some may have gone in
 // before one met its double, so they go behind a savepoint.
 func (w *Writer) insert(ctx context.Context, tx SQLTx, msgs []engine.Message, ids []engine.ID) error {
 	if len(msgs) == 1 {
 		n, err := w.insertRows(ctx, tx, msgs)
-		if err == nil && n == 0 {
-			err = fmt.Errorf("message 0: id %v: %w", ids[0], engine.ErrDuplicateID)
-		}
-		return err
+		return cmp.Or(err, writing.Missing(ids, n))
 	}
 	name := fmt.Sprintf("outward_%d", w.savepoint.Add(1))
 	if _, err := tx.ExecContext(ctx, "SAVEPOINT "+name); err != nil {
@@ -159,9 +132,7 @@ func (w *Writer) insert(ctx context.Context, tx SQLTx, msgs []engine.Message, id
 		n, err = w.insertRows(ctx, tx, part)
 		inserted += n
 	}
-	if missing := len(ids) - inserted; err == nil && missing > 0 {
-		err = fmt.Errorf("%d of %d messages: %w", missing, len(ids), engine.ErrDuplicateID)
-	}
+	err = cmp.Or(err, writing.Missing(ids, inserted))
 	end := context.WithoutCancel(ctx) // a savepoint must not be left behind
 	if err != nil {
 		if _, rerr := tx.ExecContext(end, "ROLLBACK TO "+name); rerr != nil {
@@ -176,25 +147,16 @@ func (w *Writer) insert(ctx context.Context, tx SQLTx, msgs []engine.Message, id
 
 // insertable is how many of msgs, a power of two, go into one statement.
 func insertable(msgs []engine.Message) int {
-	n, size := 1, len(msgs[0].Payload)
-	for n < min(len(msgs), maxRows) && size+len(msgs[n].Payload) <= maxBytes {
-		size += len(msgs[n].Payload)
-		n++
-	}
-	return 1 << (bits.Len(uint(n)) - 1)
+	return 1 << (bits.Len(uint(writing.Fits(msgs, maxRows, maxBytes))) - 1)
 }
 
 func (w *Writer) insertRows(ctx context.Context, tx SQLTx, msgs []engine.Message) (int, error) {
 	args := make([]any, 0, len(msgs)*insertColumns)
 	for i := range msgs {
 		m := &msgs[i]
-		headers := "{}"
-		if len(m.Headers) > 0 {
-			text, err := json.Marshal(m.Headers)
-			if err != nil {
-				return 0, err
-			}
-			headers = string(text)
+		headers, err := writing.Headers(m.Headers)
+		if err != nil {
+			return 0, err
 		}
 		var payload, occurred any
 		if m.Payload != nil {
@@ -204,7 +166,7 @@ func (w *Writer) insertRows(ctx context.Context, tx SQLTx, msgs []engine.Message
 			occurred = m.OccurredAt.UnixMicro()
 		}
 		args = append(args, m.ID.String(), m.Topic, m.Key, m.Type, m.AggregateType, m.AggregateID, m.AggregateVersion,
-			m.CorrelationID, m.ContentType, headers, payload, occurred, microseconds(m.Delay))
+			m.CorrelationID, m.ContentType, headers, payload, occurred, writing.Microseconds(m.Delay))
 	}
 	res, err := tx.ExecContext(ctx, w.insertSQL[bits.Len(uint(len(msgs)))-1], args...)
 	if err != nil {
