@@ -79,6 +79,9 @@ func required() []string {
 // Postgres lists the PostgreSQL servers, oldest first, for [Each].
 func Postgres() []string { return []string{"pg15", "pg17", "pg18"} }
 
+// MySQL lists the servers of MySQL and MariaDB, for [Each].
+func MySQL() []string { return []string{"mysql", "mariadb", "mariadb118"} }
+
 // Each runs f as one subtest per database of the list, named for it, with its data
 // source name.
 func Each(t *testing.T, names []string, f func(t *testing.T, dsn string)) {
