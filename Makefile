@@ -42,7 +42,7 @@ bench: ## measure, on servers that it starts and stops again; ARGS="-list" says 
 	eval "$$(scripts/services env)"; (cd bench && $(GO) run . $(ARGS))
 
 services-up: ## start the servers that the tests use, to keep them between runs
-	scripts/services up pg15 pg17 pg18 rabbitmq4 nats
+	scripts/services up pg15 pg17 pg18 mysql mariadb mariadb118 rabbitmq4 nats
 
 services-down: ## stop every server that scripts/services runs
 	scripts/services down

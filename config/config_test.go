@@ -239,7 +239,7 @@ func TestFaults(t *testing.T) {
 		"unknown at the top":  {minimal + "metrics: {}\n", []string{"9:10: metrics: unknown key; known here are relays, http"}},
 		"name":                {relay(`name: "a b"`), []string{`2:11: relays[0].name: "a b" is not a name of letters`}},
 		"dialect missing":     {relay(`store: {url: "${ORDERS_DB}"}`), []string{"3:12: relays[0].store.dialect: it is missing; known are postgres"}},
-		"dialect to come":     {relay(`store: {dialect: mysql, url: "x", charset: utf8}`), []string{`3:22: relays[0].store.dialect: "mysql" is not built into this version; it has postgres, sqlite`}},
+		"dialect to come":     {relay(`store: {dialect: sqlserver, url: "x", charset: utf8}`), []string{`3:22: relays[0].store.dialect: "sqlserver" is not built into this version; it has postgres, mysql, mariadb, sqlite`}},
 		"dialect unknown":     {relay(`store: {dialect: oracle}`), []string{`3:22: relays[0].store.dialect: "oracle" is not a dialect; known are postgres`}},
 		"store url missing":   {relay(`store: {dialect: postgres}`), []string{"3:12: relays[0].store.url: it is missing; write it as in postgres://"}},
 		"store url empty":     {relay(`store: {dialect: postgres, url: "${EMPTY}"}`), []string{"3:37: relays[0].store.url: it is empty"}},

@@ -16,10 +16,10 @@ type dialect struct {
 }
 
 // dialects are those that are built in.
-var dialects = []dialect{postgresDialect, sqliteDialect}
+var dialects = []dialect{postgresDialect, mysqlDialect, mariadbDialect, sqliteDialect}
 
 // dialectsToCome are named by the documentation and not built in yet.
-var dialectsToCome = []string{"mysql", "mariadb", "sqlserver"}
+var dialectsToCome = []string{"sqlserver"}
 
 // identifierPattern is what schemas and prefixes look like.
 var identifierPattern = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)

@@ -57,15 +57,15 @@ func Migrations(steps []Step, fill func(text string) string, keep Retention, dur
 
 // Run does the steps that are missing, each by one, which does ms[version] in a
 // transaction (or nothing, if it is done or dry) and returns the version that it
-// found. What was done stays done after an error.
+// found, also with an error. What was done stays done after an error.
 func Run(ms []Migration, dry bool, one func(ms []Migration, dry bool) (found int, err error)) (r MigrateReport, err error) {
 	for first := true; ; first = false {
 		found, err := one(ms, dry)
-		if err != nil {
-			return r, err
-		}
 		if first {
 			r.From, r.To = found, found
+		}
+		if err != nil {
+			return r, err
 		}
 		switch {
 		case found >= len(ms):

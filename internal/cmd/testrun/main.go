@@ -11,7 +11,7 @@
 // environment:
 //
 //	OUTWARD_TEST_SERVERS   the servers wanted, by their names in scripts/services
-//	                       [pg15 pg17 pg18 rabbitmq4 nats]; empty: none
+//	                       [pg15 pg17 pg18 mysql mariadb mariadb118 rabbitmq4 nats]; empty: none
 //	OUTWARD_TEST_REQUIRE   those whose absence fails the run, with commas between them
 //	OUTWARD_TEST_LIMIT     how long the whole may take [60m]
 //
@@ -79,7 +79,7 @@ func testrun(ctx context.Context, sel selection, out io.Writer) int {
 		return 1
 	}
 	required := words(os.Getenv("OUTWARD_TEST_REQUIRE"))
-	wanted := []string{"pg15", "pg17", "pg18", "rabbitmq4", "nats"}
+	wanted := []string{"pg15", "pg17", "pg18", "mysql", "mariadb", "mariadb118", "rabbitmq4", "nats"}
 	if s, set := os.LookupEnv("OUTWARD_TEST_SERVERS"); set {
 		wanted = words(s)
 	}
