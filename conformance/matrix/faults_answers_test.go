@@ -142,12 +142,16 @@ func (c *trial) loseAnswers() {
 		a.on = on
 	}
 	set(true)
-	for round := 0; round < scale(4) || round < 12 && a.missing() != ""; round++ {
+	for round := 0; round < 4 || round < 12 && a.missing() != ""; round++ {
 		for range 4 {
 			c.wait(c.between(100*time.Millisecond, 300*time.Millisecond))
 			c.brokerWire.Cut()
 		}
-		c.hole(c.gone)
+		there, undo := c.gone(c.t, c.brokerAt)
+		c.taken = append(c.taken, there...)
+		c.wait(2 * time.Second)
+		undo()
+		c.arrived(1) // the pause has ended, which is a statement too
 	}
 	missing := a.missing()
 	set(false)
