@@ -248,6 +248,32 @@ func (s *slowAbort) Publish(ctx context.Context, destination string, msgs []engi
 	})
 }
 
+// Where connections are cut again and again the same message can be the one under way
+// several times, while others are confirmed in between.
+func TestAMessageThatIsCutAgainAndAgainIsNotCharged(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.opts.Delivery.Backoff = engine.Backoff{Min: time.Millisecond, Max: time.Second}
+		unlucky := r.enqueue(messages(1, "a", "")...)
+		var times atomic.Int64
+		r.broker.Script(func(_ string, m engine.Outgoing) memory.Outcome {
+			if m.ID == unlucky[0] && times.Add(1) <= 5 {
+				return memory.Outcome{Result: engine.Result{Fault: &engine.Fault{Class: engine.Unknown, Code: engine.CodeLost}}}
+			}
+			return memory.Outcome{}
+		})
+		r.run(r.relay(nil))
+		for r.state(unlucky[0]) != "published" {
+			r.enqueue(messages(5, "a", "")...)
+			time.Sleep(100 * time.Millisecond)
+		}
+		r.locked(func() {
+			if r.charged > 0 {
+				t.Errorf("%d charged by cut connections", r.charged)
+			}
+		})
+	})
+}
+
 // One that loses its connection each time is found out all the same.
 func TestAMessageThatLosesItsConnectionDiesInTheEnd(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {

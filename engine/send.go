@@ -356,6 +356,6 @@ func (r *Relay) judge(w *work, c *call) {
 			r.closeRun(f.item.run)
 			continue
 		}
-		r.verdict(f.item, f.fault, c.confirmed(f))
+		r.verdict(f, c.confirmed(f))
 	}
 }

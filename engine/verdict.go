@@ -37,14 +37,28 @@ func (r *Relay) streak(c *call) {
 	}
 }
 
+// How often the destination must have done its work for others between two failures
+// of a message, for a further failure to be the message's own. Where connections are
+// cut again and again the same message can be the one under way several times, so a
+// lost connection must come back with it more often.
+const (
+	grudgesWanted     = 2
+	grudgesWantedLost = 6
+)
+
 // verdict decides what becomes of a message whose publish failed; confirmed is what
 // may speak against it.
-func (r *Relay) verdict(i *item, f Fault, confirmed uint64) {
+func (r *Relay) verdict(what failure, confirmed uint64) {
+	i, f := what.item, what.fault
 	if i.state >= itemAnswered {
 		return
 	}
 	defer r.closeRun(i.run)
 	d := i.dest
+	wanted := grudgesWanted
+	if what.lost {
+		wanted = grudgesWantedLost
+	}
 	switch f.Class {
 	case Rejected:
 		r.bury(i, f)
@@ -58,7 +72,7 @@ func (r *Relay) verdict(i *item, f Fault, confirmed uint64) {
 		return
 	}
 	tries := i.Attempts
-	charged := r.charge(i, confirmed) && f.Code != CodeNack
+	charged := r.charge(i, confirmed, wanted) && f.Code != CodeNack
 	if charged {
 		tries++
 	} else if g := r.grudges[i.ID]; g != nil {
@@ -86,11 +100,11 @@ func (r *Relay) verdict(i *item, f Fault, confirmed uint64) {
 // confirmed what came before. See [call.confirmed] for what does not count.
 //
 // A message that is always alone, or always the last, has no such neighbour. So it
-// is also its own failure when it fails for the third time and the destination did
-// its work for others between any two of these. A good probe counts as such work
+// is also its own failure when it fails for the third time (with its connection, for
+// the seventh) and the destination did its work for others between any two of these. A good probe counts as such work
 // only while nobody but this message fails: an exchange is there and takes probes
 // when its queues have lost their majority, and then everything fails.
-func (r *Relay) charge(i *item, confirmed uint64) bool {
+func (r *Relay) charge(i *item, confirmed uint64, wanted int) bool {
 	d := i.dest
 	if confirmed > i.mark {
 		return true
@@ -112,7 +126,7 @@ func (r *Relay) charge(i *item, confirmed uint64) bool {
 		g.times++
 	}
 	g.successes, g.probes = d.successes, d.probes
-	return g.times >= 2
+	return g.times >= wanted
 }
 
 // spent reports whether a message with so many charged attempts is dead.
