@@ -252,7 +252,7 @@ func (s *slowAbort) Publish(ctx context.Context, destination string, msgs []engi
 // several times, while others are confirmed in between.
 func TestAMessageThatIsCutAgainAndAgainIsNotCharged(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
-		r.opts.Delivery.Backoff = engine.Backoff{Min: time.Millisecond, Max: time.Second}
+		r.opts.Delivery.Backoff = engine.Backoff{Min: time.Second, Max: 2 * time.Second}
 		unlucky := r.enqueue(messages(1, "a", "")...)
 		var times atomic.Int64
 		r.broker.Script(func(_ string, m engine.Outgoing) memory.Outcome {
