@@ -5,7 +5,7 @@ GOLANGCI_LINT = $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 export CGO_ENABLED = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart test faults unit lint build bench services-up services-down clean
+.PHONY: help quickstart test conformance faults unit lint build bench services-up services-down clean
 
 help: ## this text
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,6 +20,17 @@ test: ## every test of every module with -race, on real servers that it starts a
 	@exec bin/testrun $(ARGS)
 
 # The same code as in make test, which has one server of a kind and one seed.
+conformance: ## the public suite against one store, with -race: STORE=pg15, pg17, pg18, mysql, mariadb, mariadb118 or sqlite
+	@case "$(STORE)" in \
+	pg15|pg17|pg18) package=postgres run="TestConformance/$(STORE)$$" servers=$(STORE) ;; \
+	mysql|mariadb|mariadb118) package=mysql run="TestConformance/$(STORE)$$" servers=$(STORE) ;; \
+	sqlite) package=sqlite run="TestConformance$$" servers= ;; \
+	sqlserver) echo "NOT RUN: sqlserver: there is no dialect for it yet"; exit 1 ;; \
+	*) echo "STORE is \"$(STORE)\"; it must be pg15, pg17, pg18, mysql, mariadb, mariadb118 or sqlite"; exit 2 ;; \
+	esac; \
+	mkdir -p bin && $(GO) build -o bin/testrun ./internal/cmd/testrun && \
+	OUTWARD_TEST_SERVERS="$$servers" OUTWARD_TEST_REQUIRE="$$servers" exec bin/testrun -run "$$run" ./dialects/$$package
+
 faults: ## crashes and faults of every database with every broker, on all servers, with two seeds; an hour or two; ARGS="-run TestFaults/.*/killed" for fewer
 	@mkdir -p bin
 	@$(GO) build -o bin/testrun ./internal/cmd/testrun
