@@ -5,14 +5,20 @@ import (
 	"time"
 )
 
-// slowClaim is when a claim is slow enough for another to be made beside it.
-const slowClaim = 30 * time.Millisecond
+const (
+	// slowClaim is when a claim is slow enough for another to be made beside it.
+	slowClaim = 30 * time.Millisecond
+	// assistRest is the longest rest after claims beside it that found nothing: where all
+	// there is has one key, there is never anything beside it.
+	assistRest = 8 * slowClaim
+)
 
 // assistLoop claims beside the claim loop: while there is plenty, for two claims at
 // a time move half as much again as one; and while a claim takes long, for a store
 // that first has to move a hundred thousand rows of a paused topic out of the way
 // does so lane by lane, and other lanes may have what can go.
 func (r *Relay) assistLoop(ctx context.Context, w *work) {
+	rest := slowClaim
 	for ctx.Err() == nil {
 		if !r.mayAssist() {
 			sleep(ctx, slowClaim, w.assist)
@@ -28,7 +34,10 @@ func (r *Relay) assistLoop(ctx context.Context, w *work) {
 		case err != nil:
 			sleep(ctx, jitter(r.opts.Poll.Max))
 		case n == 0:
-			sleep(ctx, slowClaim)
+			sleep(ctx, rest)
+			rest = min(2*rest, assistRest)
+		default:
+			rest = slowClaim
 		}
 	}
 }

@@ -214,12 +214,15 @@ func TestASlowClaimIsAssisted(t *testing.T) {
 }
 
 // slowClaims takes its time for each claim, or longer for the first, which it
-// answers empty, and watches how many are under way.
+// answers empty, and watches how many are under way. With alone it has nothing for one
+// that is made beside another, and counts these.
 type slowClaims struct {
 	engine.Store
 	took, first time.Duration
 	calls       atomic.Int64
 	now, most   atomic.Int64
+	alone       bool
+	idle        atomic.Int64
 }
 
 func (s *slowClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Claimed, error) {
@@ -231,6 +234,10 @@ func (s *slowClaims) Claim(ctx context.Context, req engine.ClaimRequest) ([]engi
 		sleepOr(ctx, s.first)
 		return nil, ctx.Err()
 	}
+	if beside := s.now.Load() > 1; s.alone && beside {
+		s.idle.Add(1)
+		return nil, nil
+	}
 	sleepOr(ctx, s.took)
 	return s.Store.Claim(ctx, req)
 }
@@ -240,6 +247,22 @@ func sleepOr(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
+}
+
+// Where there is never anything beside a claim, as with one key for all, few ask for it.
+func TestClaimsBesideFindNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		r.opts.Batch, r.opts.InFlight = 10, 4
+		store := &slowClaims{Store: r.db.NewStore(), took: 10 * time.Millisecond, alone: true}
+		ids := r.enqueue(messages(3000, "a", "")...)
+		began := time.Now()
+		r.run(r.relay(store))
+		r.until("all published", 10*time.Second, r.all(ids, "published"))
+		seconds := time.Since(began).Seconds()
+		if n := store.idle.Load(); n < 1 || float64(n) > 5+5*seconds {
+			t.Errorf("%d claims beside others found nothing in %.1f s", n, seconds)
+		}
+	})
 }
 
 // Two claims are made side by side while there is plenty, and one otherwise; what is
