@@ -242,6 +242,7 @@ func (r *Relay) begin(ctx context.Context) (w *work, stop func()) {
 	w.sends, w.stopSends = context.WithCancel(w.ctx)
 	r.lock()
 	r.work, r.pausesKnown = w, false
+	r.claiming, r.assisting, r.plenty = time.Time{}, false, false // the last Run may have ended at the gate
 	clear(r.loops)
 	r.unlock()
 	var loops sync.WaitGroup
