@@ -93,7 +93,7 @@ SELECT m.seq, m.lane, m.stamp, m.message_id, m.topic, COALESCE(m.ordering_key, '
 // bodySQL reads what was left out, of the rows that go.
 var bodySQL = `
 SELECT m.seq, CAST(m.headers AS CHAR CHARACTER SET utf8mb4), m.payload, m.payload_text, ` + micros("m.occurred_at") + `
-  FROM {messages} m WHERE m.seq IN (?)`
+  FROM {messages} m ` + byKey + ` WHERE m.seq IN (?)`
 
 // parkSQL puts aside rows that are not due yet. They hold nothing back.
 const parkSQL = `UPDATE {messages} ` + byKey + ` SET state = 1 WHERE seq IN (?) AND state = 0`

@@ -9,6 +9,22 @@ import (
 	"github.com/outward-dev/outward/engine"
 )
 
+func TestLongLists(t *testing.T) {
+	list := make([]int64, 2*maxIn+1)
+	for i := range list {
+		list[i] = int64(i)
+	}
+	got := text(`UPDATE x SET a = ? WHERE m.seq IN (?) AND (b = ? OR c IN (?))`, 7, list, 8, []int64{1, 2})
+	for _, want := range []string{"SET a = 7 WHERE (m.seq IN (0,1,", ",899) OR m.seq IN (900,", ",1799) OR m.seq IN (1800)) AND (b = 8 OR c IN (1,2))"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %.200s … %s", want, got, got[len(got)-60:])
+		}
+	}
+	if got := text(`DELETE FROM x WHERE id IN (?)`, list[:maxIn]); strings.Contains(got, "OR") || !strings.HasSuffix(got, "899)") {
+		t.Errorf("%.60s … %s", got, got[len(got)-20:])
+	}
+}
+
 // Whatever text is written into a statement comes back as it was, in every sql_mode.
 func TestTextIsSafe(t *testing.T) {
 	each(t, func(t *testing.T, d *database) {

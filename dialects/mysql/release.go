@@ -8,8 +8,8 @@ import (
 const (
 	// entriesSQL finds entries of rows that no longer hold back their key, and removeSQL
 	// takes them away.
-	entriesSQL = `SELECT b.ordering_key, b.lane FROM {blocks} b FORCE INDEX ({i_entries}) WHERE b.seq IN (?) AND b.seq > 0`
-	removeSQL  = `DELETE b FROM {blocks} b FORCE INDEX ({i_entries}) WHERE b.seq IN (?) AND b.seq > 0`
+	entriesSQL = `SELECT b.ordering_key, b.lane FROM {blocks} b FORCE INDEX ({i_entries}) WHERE b.seq IN (?)`
+	removeSQL  = `DELETE b FROM {blocks} b FORCE INDEX ({i_entries}) WHERE b.seq IN (?)`
 
 	lowestSQL = `SELECT COALESCE(MIN(b.seq), -1) FROM {blocks} b WHERE b.ordering_key = ? AND b.seq > 0`
 	heldSQL   = `

@@ -202,8 +202,10 @@ func text(query string, args ...any) string {
 	var b strings.Builder
 	for _, arg := range args {
 		before, after, _ := strings.Cut(query, "?")
-		b.WriteString(before)
 		query = after
+		if _, is := arg.([]int64); !is {
+			b.WriteString(before)
+		}
 		switch v := arg.(type) {
 		case raw:
 			b.WriteString(string(v))
@@ -228,7 +230,7 @@ func text(query string, args ...any) string {
 		case []int16:
 			join(&b, v, func(n int16) string { return strconv.Itoa(int(n)) })
 		case []int64:
-			join(&b, v, func(n int64) string { return strconv.FormatInt(n, 10) })
+			query = longIn(&b, before, query, v)
 		case []engine.ID:
 			join(&b, v, func(id engine.ID) string { return fmt.Sprintf("x'%x'", id[:]) })
 		default:
@@ -237,6 +239,36 @@ func text(query string, args ...any) string {
 	}
 	b.WriteString(query)
 	return b.String()
+}
+
+// maxIn is how many numbers one IN may have. From a thousand on MariaDB makes a derived
+// table of them (in_predicate_conversion_threshold), joins it to all rows of the other,
+// and locks these.
+const maxIn = 900
+
+// longIn writes a list of numbers for the IN at the end of before, and more than maxIn as
+// several: a IN (…) OR a IN (…), which is a range of the index like one of them. It
+// returns what is left of after.
+func longIn(b *strings.Builder, before, after string, list []int64) (rest string) {
+	number := func(n int64) string { return strconv.FormatInt(n, 10) }
+	if len(list) <= maxIn {
+		b.WriteString(before)
+		join(b, list, number)
+		return after
+	}
+	head := strings.TrimSuffix(before, " IN (")
+	at := strings.LastIndexAny(head, " (") + 1
+	column := head[at:]
+	b.WriteString(head[:at] + "(")
+	for i := 0; i < len(list); i += maxIn {
+		if i > 0 {
+			b.WriteString(" OR ")
+		}
+		b.WriteString(column + " IN (")
+		join(b, list[i:min(i+maxIn, len(list))], number)
+		b.WriteString(")")
+	}
+	return after // its parenthesis closes ours
 }
 
 // join writes a list for IN; an empty one matches nothing.

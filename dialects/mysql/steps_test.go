@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -242,6 +243,48 @@ func TestLargePayloads(t *testing.T) {
 		if c := d.claim(s, r); len(c) != 1 || c[0].ID != behind[0] {
 			t.Errorf("behind a paused topic %d came", len(c))
 		}
+	})
+}
+
+// TestManyAtOnce: thousands of messages are claimed, settled and moved by their keys: a
+// row that somebody has inserted and not committed is not waited for.
+func TestManyAtOnce(t *testing.T) {
+	each(t, func(t *testing.T, d *database) {
+		const n = 3500
+		fill := func(topic string) {
+			d.exec(`INSERT INTO {messages} (topic, type, ordering_key) WITH RECURSIVE i (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < 900) SELECT '` + topic + `', 'a', MOD(i.n, 3) FROM i CROSS JOIN (SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3 UNION ALL SELECT 4) c LIMIT 3500`)
+		}
+		fill("t")
+		tx, err := d.db.BeginTx(t.Context(), nil)
+		must(t, err)
+		defer tx.Rollback() //nolint:errcheck // it is what the test leaves open
+		_, err = d.w.Enqueue(t.Context(), tx, msg("t", "0"), msg("t", "1"), msg("t", "2"))
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		s := d.open()
+		c, err := s.Claim(ctx, req(2*n))
+		if err != nil || len(c) != n {
+			t.Fatalf("%d claimed, %v", len(c), err)
+		}
+		var ss []engine.Settlement
+		for i := range c {
+			if i < n/2 {
+				ss = append(ss, engine.MarkPublished(c[i].Receipt))
+			} else {
+				ss = append(ss, engine.Reschedule(c[i].Receipt, 0, engine.Fault{}, engine.RescheduleOptions{HoldKey: true}))
+			}
+		}
+		if lost, err := s.Settle(ctx, ss...); err != nil || len(lost) > 0 {
+			t.Fatalf("%d lost, %v", len(lost), err)
+		}
+		fill("paused")
+		r := req(2 * n)
+		r.Paused = []string{"t", "paused"}
+		if c, err := s.Claim(ctx, r); err != nil || len(c) > 0 {
+			t.Fatalf("%d claimed of paused topics, %v", len(c), err)
+		}
+		d.sound()
 	})
 }
 
