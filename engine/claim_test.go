@@ -254,7 +254,7 @@ func TestClaimsBesideFindNothing(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.opts.Batch, r.opts.InFlight = 10, 4
 		store := &slowClaims{Store: r.db.NewStore(), took: 10 * time.Millisecond, alone: true}
-		ids := r.enqueue(messages(3000, "a", "")...)
+		ids := r.enqueue(messages(400, "a", "")...)
 		began := time.Now()
 		r.run(r.relay(store))
 		r.until("all published", 10*time.Second, r.all(ids, "published"))
@@ -288,7 +288,7 @@ func TestClaimsSideBySide(t *testing.T) {
 				store := &slowClaims{Store: r.db.NewStore(), took: 10 * time.Millisecond}
 				var ids []engine.ID
 				if c.perClaim == 10 {
-					ids = r.enqueue(messages(600, "a", "")...)
+					ids = r.enqueue(messages(200, "a", "")...)
 				}
 				relay := r.relay(store)
 				r.run(relay)
@@ -296,7 +296,7 @@ func TestClaimsSideBySide(t *testing.T) {
 					most = max(most, relay.Status().InHand)
 					return r.all(ids, "published")()
 				}
-				for range 60 {
+				for range 20 {
 					if c.perClaim < 10 {
 						ids = append(ids, r.enqueue(messages(c.perClaim, "a", "")...)...)
 						relay.Wake()
