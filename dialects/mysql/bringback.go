@@ -3,6 +3,8 @@ package mysql
 import (
 	"context"
 	"database/sql"
+
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 )
 
 // namesSQL are the pauses that rows are parked for. They are found by skipping
@@ -75,7 +77,7 @@ func (s *Store) bringBack(ctx context.Context, w toDo, pauses bool) (moved int, 
 	}
 	if w.over && pauses {
 		var names []string
-		if err := retried(ctx, func() error { return queryRows(ctx, s.db, "pauses over", s.q.pausesOver, collect(&names)) }); err != nil {
+		if err := retried(ctx, func() error { return queryRows(ctx, s.db, "pauses over", s.q.pausesOver, sqlrows.Collect(&names)) }); err != nil {
 			return moved, err
 		}
 		for _, name := range names {
@@ -105,7 +107,7 @@ func full(n, chunk int) int {
 func (s *Store) promote(ctx context.Context, due, promote string) (n int, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		var seqs []int64
-		if err := t.query("due", due, collect(&seqs), s.chunk); err != nil || len(seqs) == 0 {
+		if err := t.query("due", due, sqlrows.Collect(&seqs), s.chunk); err != nil || len(seqs) == 0 {
 			n = 0
 			return err
 		}
@@ -119,7 +121,7 @@ func (s *Store) promote(ctx context.Context, due, promote string) (n int, err er
 func (s *Store) unpark(ctx context.Context, name string) (n int, err error) {
 	err = s.write(ctx, func(t *tx) error {
 		var seqs []int64
-		if err := t.query("parked", s.q.parked, collect(&seqs), name, s.chunk); err != nil || len(seqs) == 0 {
+		if err := t.query("parked", s.q.parked, sqlrows.Collect(&seqs), name, s.chunk); err != nil || len(seqs) == 0 {
 			n = 0
 			return err
 		}
@@ -146,7 +148,7 @@ func (s *Store) drain(ctx context.Context) (moved int, err error) {
 			return err
 		}
 		var free []int16
-		if err := t.query("drained lanes", s.q.drainedLanes, collect(&free), lanesOfKeys(keys)); err != nil {
+		if err := t.query("drained lanes", s.q.drainedLanes, sqlrows.Collect(&free), lanesOfKeys(keys)); err != nil {
 			return err
 		}
 		b := s.newBudget()

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/outward-dev/outward/dialects/internal/schema"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -118,7 +119,7 @@ func (s *Store) checkTable(ctx context.Context, add schema.Adder) (stop bool) {
 	for _, q := range []struct {
 		query string
 		scan  func(*sql.Rows) error
-	}{{checkLanesSQL, collect(&counts)}, {checkIndexesSQL, collect(&indexes)}, {checkEngineSQL, collect(&engines)}} {
+	}{{checkLanesSQL, sqlrows.Collect(&counts)}, {checkIndexesSQL, sqlrows.Collect(&indexes)}, {checkEngineSQL, sqlrows.Collect(&engines)}} {
 		if err := queryRows(ctx, s.db, "check", n.sql(q.query), q.scan); err != nil {
 			addError(add, err)
 			return true

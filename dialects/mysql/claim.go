@@ -11,6 +11,7 @@ import (
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
@@ -161,7 +162,7 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 			s.suspects.Store(true)
 		}
 		if len(l.choice.Batch) > 0 {
-			s.book.Add(l.token, l.lanesInHand(), l.seqs(), req.Lease, l.began)
+			s.book.Add(l.token, l.choice.Lanes(lanes), l.choice.Seqs(), req.Lease, l.began)
 			return l.choice.Claimed(), nil
 		}
 		if l.moved+moved == 0 || time.Since(start) > maxRounding {
@@ -201,7 +202,7 @@ func (s *Store) claimOnce(t *tx, l *look) error {
 // lease locks lanes, and takes over from those whose lease ran out.
 func (s *Store) lease(t *tx, l *look) error {
 	var candidates []int16
-	if err := t.query("candidates", s.q.candidates, collect(&candidates), 3*lanesPerClaim); err != nil {
+	if err := t.query("candidates", s.q.candidates, sqlrows.Collect(&candidates), 3*lanesPerClaim); err != nil {
 		return err
 	}
 	l.lanes = nil
@@ -289,7 +290,7 @@ func (s *Store) readOnce(t *tx, name, query string, bodies bool, limit int, l *l
 		// Those that would not fit into the claim are not kept.
 		if size += l.rows[len(l.rows)-1].Size; bodies && size > s.bytes {
 			l.all = false
-			return errEnough
+			return sqlrows.ErrEnough
 		}
 		return nil
 	}, raw(strings.Join(parts, " UNION ALL ")), limit)
@@ -376,19 +377,6 @@ func (s *Store) hand(t *tx, l *look) error {
 	_, err := t.exec("hand", s.q.hand, l.token, reading.Storable(l.req.Worker), raw(cases.String()),
 		with, len(l.choice.Batch), with, writing.Microseconds(l.req.Lease), l.lanes)
 	return err
-}
-
-func (l *look) seqs() []int64 {
-	seqs := make([]int64, len(l.choice.Batch))
-	for i, row := range l.choice.Batch {
-		seqs[i] = row.Receipt.Seq
-	}
-	return seqs
-}
-
-// lanesInHand are the lanes of the batch, each once.
-func (l *look) lanesInHand() []int16 {
-	return reading.LanesOf(lanes, len(l.choice.Batch), func(i int) engine.Receipt { return l.choice.Batch[i].Receipt })
 }
 
 // freeSQL frees the lanes of claims. The token stays: who repeats a settlement

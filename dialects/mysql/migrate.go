@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/outward-dev/outward/dialects/internal/schema"
+
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 )
 
 // A Migration is one numbered step of the schema: its version, its name and its
@@ -166,7 +168,7 @@ func split(sql string) (statements []string) {
 
 // schemaVersion reads the version that stands in the database; 0: no schema, or one
 // whose first step was cut short.
-func schemaVersion(ctx context.Context, q queryer, n names) (version int, err error) {
+func schemaVersion(ctx context.Context, q sqlrows.Queryer, n names) (version int, err error) {
 	err = queryRows(ctx, q, "version", n.sql(`SELECT version FROM {schema_}`), func(rows *sql.Rows) error { return rows.Scan(&version) })
 	if number(err) == errNoTable {
 		return 0, nil
@@ -190,7 +192,7 @@ func migrateRetention(ctx context.Context, conn *sql.Conn, n names, keep Retenti
 
 const settingsSQL = `SELECT version, min_client, retention, archive, discard_retention FROM {schema_}`
 
-func readSettings(ctx context.Context, q queryer, n names) (s schema.Settings, err error) {
+func readSettings(ctx context.Context, q sqlrows.Queryer, n names) (s schema.Settings, err error) {
 	var published, discarded int64
 	var archive string
 	found := false

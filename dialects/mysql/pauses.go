@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
@@ -62,7 +63,7 @@ func (s *Store) Pause(ctx context.Context, p engine.Pause) error {
 	err := retriedDuplicate(func() error {
 		return s.write(ctx, func(t *tx) error {
 			var byRelay []bool // who paused it before
-			if err := t.query("paused by", s.names.sql(pausedBySQL), collect(&byRelay), p.Destination); err != nil {
+			if err := t.query("paused by", s.names.sql(pausedBySQL), sqlrows.Collect(&byRelay), p.Destination); err != nil {
 				return err
 			}
 			if len(byRelay) == 0 {

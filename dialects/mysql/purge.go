@@ -3,6 +3,8 @@ package mysql
 import (
 	"context"
 	"fmt"
+
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 )
 
 // purgedSQL finds the oldest settled rows whose time is over, along the index;
@@ -24,7 +26,7 @@ func (s *Store) Purge(ctx context.Context, limit int) (n int, err error) {
 	}
 	err = s.write(ctx, func(t *tx) error {
 		var ids []int64
-		if err := t.query("purged", s.names.sql(purgedSQL), collect(&ids), min(limit, chunk)); err != nil || len(ids) == 0 {
+		if err := t.query("purged", s.names.sql(purgedSQL), sqlrows.Collect(&ids), min(limit, chunk)); err != nil || len(ids) == 0 {
 			n = 0
 			return err
 		}

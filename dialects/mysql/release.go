@@ -3,6 +3,8 @@ package mysql
 import (
 	"database/sql"
 	"math"
+
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 )
 
 const (
@@ -75,7 +77,7 @@ func (s *Store) release(t *tx, k blocked, b *budget) error {
 	}
 	var held []int64
 	room := b.cut(math.MaxInt)
-	if err := t.query("held", s.q.held, collect(&held), k.key, low, room+1); err != nil {
+	if err := t.query("held", s.q.held, sqlrows.Collect(&held), k.key, low, room+1); err != nil {
 		return err
 	}
 	more := len(held) > room

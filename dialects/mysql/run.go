@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-sql-driver/mysql"
 
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -144,47 +145,8 @@ func (t *tx) query(name, query string, scan func(rows *sql.Rows) error, args ...
 	return queryRows(t.ctx, t.tx, name, query, scan, args...)
 }
 
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// errEnough of scan says that no more rows are wanted.
-var errEnough = errors.New("enough")
-
-func queryRows(ctx context.Context, q queryer, name, query string, scan func(rows *sql.Rows) error, args ...any) (err error) {
-	rows, err := q.QueryContext(ctx, text(query, args...))
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	defer func() {
-		if cerr := rows.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("%s: %w", name, cerr)
-		}
-	}()
-	for rows.Next() {
-		if err := scan(rows); errors.Is(err, errEnough) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-// collect reads a result of one column.
-func collect[T any](into *[]T) func(rows *sql.Rows) error {
-	*into = (*into)[:0]
-	return func(rows *sql.Rows) error {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return err
-		}
-		*into = append(*into, v)
-		return nil
-	}
+func queryRows(ctx context.Context, q sqlrows.Queryer, name, query string, scan func(rows *sql.Rows) error, args ...any) error {
+	return sqlrows.Query(ctx, q, name, text(query, args...), scan)
 }
 
 // raw is SQL that stands for itself among the arguments of text.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/records"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -20,7 +21,7 @@ type span struct{ last, lastSeq, until int64 }
 // span takes the times out of f. It ends with what is settled now.
 func (s *Store) span(ctx context.Context, f *engine.Filter) (sp span, err error) {
 	err = retried(ctx, func() error {
-		return queryRows(ctx, s.db, "now", s.names.sql(`SELECT {now}`), func(rows *sql.Rows) error { return rows.Scan(&sp.until) })
+		return sqlrows.Query(ctx, s.db, "now", s.names.sql(`SELECT {now}`), func(rows *sql.Rows) error { return rows.Scan(&sp.until) })
 	})
 	if !f.To.IsZero() {
 		sp.until = min(sp.until, ceiling(f.To)-1)
@@ -70,7 +71,7 @@ SELECT ` + recordColumns + `, m.dead_at, m.settled_at, m.outcome = 'discarded', 
  ORDER BY m.settled_at, m.seq LIMIT ` + fmt.Sprint(left))
 	err = retried(ctx, func() error {
 		page = nil
-		return queryRows(ctx, s.db, "page", query, func(rows *sql.Rows) error {
+		return sqlrows.Query(ctx, s.db, "page", query, func(rows *sql.Rows) error {
 			var r engine.Record
 			if err := scanRecord(rows, &r, &rest.last, &r.Discarded, &r.MetadataOnly); err != nil {
 				return err

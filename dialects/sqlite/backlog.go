@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -40,7 +41,7 @@ func (s *Store) Backlog(ctx context.Context) (engine.Backlog, error) {
 	var ready, waiting, held, dead, parked, leased, keys, entries int
 	var oldest, oldestHold int64
 	err := retried(ctx, func() error {
-		return queryRows(ctx, s.db, "backlog", s.names.sql(backlogSQL), func(rows *sql.Rows) error {
+		return sqlrows.Query(ctx, s.db, "backlog", s.names.sql(backlogSQL), func(rows *sql.Rows) error {
 			return rows.Scan(&ready, &waiting, &held, &dead, &parked, &leased, &oldest, &keys, &entries, &oldestHold)
 		})
 	})

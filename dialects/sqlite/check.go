@@ -10,6 +10,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/outward-dev/outward/dialects/internal/schema"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -46,7 +47,7 @@ func addError(add schema.Adder, err error) {
 
 func (s *Store) ask(ctx context.Context, query string, dest ...any) error {
 	return retried(ctx, func() error {
-		return queryRows(ctx, s.db, "check", query, func(rows *sql.Rows) error { return rows.Scan(dest...) })
+		return sqlrows.Query(ctx, s.db, "check", query, func(rows *sql.Rows) error { return rows.Scan(dest...) })
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/outward-dev/outward/dialects/internal/claims"
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
@@ -164,7 +165,7 @@ func (s *Store) Claim(ctx context.Context, req engine.ClaimRequest) ([]engine.Cl
 			s.suspects.Store(true)
 		}
 		if len(l.choice.Batch) > 0 {
-			s.book.Add(l.token, l.lanesInHand(), l.seqs(), req.Lease, l.began)
+			s.book.Add(l.token, l.choice.Lanes(lanes), l.choice.Seqs(), req.Lease, l.began)
 			return l.choice.Claimed(), nil
 		}
 		if !l.more || time.Since(start) > maxRounding {
@@ -181,7 +182,7 @@ func (w *toDo) any(pauses bool) bool { return w.due || w.over && pauses || w.dra
 func (s *Store) peek(ctx context.Context) (*toDo, error) {
 	w := &toDo{}
 	err := retried(ctx, func() error {
-		return queryRows(ctx, s.db, "peek", s.q.peek, func(rows *sql.Rows) error {
+		return sqlrows.Query(ctx, s.db, "peek", s.q.peek, func(rows *sql.Rows) error {
 			return rows.Scan(&w.due, &w.over, &w.draining, &w.ready)
 		})
 	})
@@ -310,7 +311,7 @@ func (s *Store) readOnce(t *tx, name string, queries []string, bodies bool, limi
 		// Rows come one by one: those that would not fit into the claim are not fetched.
 		if size += l.rows[len(l.rows)-1].Size; bodies && size > s.bytes {
 			l.all = false
-			return errEnough
+			return sqlrows.ErrEnough
 		}
 		return nil
 	}, args...)
@@ -387,19 +388,6 @@ func (s *Store) hand(t *tx, l *look) error {
 	}
 	_, err := t.exec("hand", s.q.hand, list(all), l.token.String(), reading.Storable(l.req.Worker), writing.Microseconds(l.req.Lease), len(l.choice.Batch))
 	return err
-}
-
-func (l *look) seqs() []int64 {
-	seqs := make([]int64, len(l.choice.Batch))
-	for i, row := range l.choice.Batch {
-		seqs[i] = row.Receipt.Seq
-	}
-	return seqs
-}
-
-// lanesInHand are the lanes of the batch, each once.
-func (l *look) lanesInHand() []int16 {
-	return reading.LanesOf(lanes, len(l.choice.Batch), func(i int) engine.Receipt { return l.choice.Batch[i].Receipt })
 }
 
 // freeSQL frees the lanes of claims. The token stays: who repeats a settlement

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
@@ -85,7 +86,7 @@ func (s *Store) extend(t *tx, byToken map[engine.ID][]engine.Receipt, rs []engin
 	// Of a lane that was freed a row that is ready has come back, and is nobody's.
 	var back []int64
 	if len(freed) > 0 {
-		if err := t.query("states", s.q.states, collect(&back), list(freed)); err != nil {
+		if err := t.query("states", s.q.states, sqlrows.Collect(&back), list(freed)); err != nil {
 			return nil, err
 		}
 	}

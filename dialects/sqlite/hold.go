@@ -9,22 +9,8 @@ var holdSQL = `UPDATE {messages} SET state = 2 WHERE ` + ready("") + ` AND seq I
 const leaveSQL = `DELETE FROM {blocks} WHERE seq > 0 AND seq IN (SELECT j.value FROM json_each(?1) j)`
 
 // hold holds the rows behind an entry of their key.
-//
-// A row that has an entry of its own keeps its place by that entry, and stays. But
-// where such rows crowd the front of a lane (a lost connection leaves hundreds of
-// them behind one that is dead) every claim would read them in vain and the lane
-// would stand still; so there they are held as well and their entries go. The
-// smaller entry holds back what is behind them anyway.
 func (s *Store) hold(t *tx, c *reading.Choice, crowded bool, b *budget) error {
-	var seqs, entered []int64
-	for _, row := range c.Behind[:b.cut(len(c.Behind))] {
-		if row.Own && !crowded {
-			continue
-		}
-		if seqs = append(seqs, row.Receipt.Seq); row.Own {
-			entered = append(entered, row.Receipt.Seq)
-		}
-	}
+	seqs, entered := c.Holds(b.cut(len(c.Behind)), crowded)
 	if len(seqs) == 0 {
 		return nil
 	}

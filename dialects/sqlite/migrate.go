@@ -9,6 +9,8 @@ import (
 	"strconv"
 
 	"github.com/outward-dev/outward/dialects/internal/schema"
+
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 )
 
 // A Migration is one numbered step of the schema: its version, its name and its
@@ -143,17 +145,17 @@ func migrateRetention(ctx context.Context, db *sql.DB, n names, keep Retention, 
 
 const settingsSQL = `SELECT version, min_client, retention, archive, discard_retention FROM {schema_}`
 
-func readSettings(ctx context.Context, q queryer, n names) (s schema.Settings, err error) {
+func readSettings(ctx context.Context, q sqlrows.Queryer, n names) (s schema.Settings, err error) {
 	var published, discarded int64
 	var archive string
 	found, tables := false, 0
 	err = retried(ctx, func() error {
-		err := queryRows(ctx, q, "tables", `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1`,
+		err := sqlrows.Query(ctx, q, "tables", `SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1`,
 			func(rows *sql.Rows) error { return rows.Scan(&tables) }, n.prefix+"schema")
 		if err != nil || tables == 0 {
 			return err
 		}
-		return queryRows(ctx, q, "settings", n.sql(settingsSQL), func(rows *sql.Rows) error {
+		return sqlrows.Query(ctx, q, "settings", n.sql(settingsSQL), func(rows *sql.Rows) error {
 			found = true
 			return rows.Scan(&s.Version, &s.MinClient, &published, &archive, &discarded)
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
 	"github.com/outward-dev/outward/dialects/internal/records"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -62,7 +63,7 @@ SELECT ` + recordColumns + `, m.dead_at,
  ORDER BY m.seq LIMIT ` + fmt.Sprint(left))
 	err = retried(ctx, func() error {
 		page = nil
-		return queryRows(ctx, s.db, "dead", query, func(rows *sql.Rows) error {
+		return sqlrows.Query(ctx, s.db, "dead", query, func(rows *sql.Rows) error {
 			var r engine.Record
 			err := scanRecord(rows, &r, &r.HoldsKey)
 			page = append(page, r)

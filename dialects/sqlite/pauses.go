@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
@@ -92,7 +93,7 @@ func (s *Store) Resume(ctx context.Context, destination string, by engine.Actor)
 func (s *Store) Pauses(ctx context.Context) (ps []engine.Pause, err error) {
 	err = retried(ctx, func() error {
 		ps = nil
-		return queryRows(ctx, s.db, "pauses", s.names.sql(pausesSQL), func(rows *sql.Rows) error {
+		return sqlrows.Query(ctx, s.db, "pauses", s.names.sql(pausesSQL), func(rows *sql.Rows) error {
 			var p engine.Pause
 			var class string
 			var since, lasting, probe int64

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 )
 
 // TestPlans: every statement gets at the large tables through an index, whether the
@@ -57,7 +59,7 @@ func (d *database) plan(query string) (steps []string) {
 	for i := 1; strings.Contains(query, fmt.Sprintf("?%d", i)); i++ {
 		args = append(args, "[1, 2]")
 	}
-	err := queryRows(d.t.Context(), d.db, "plan", "EXPLAIN QUERY PLAN "+query, func(rows *sql.Rows) error {
+	err := sqlrows.Query(d.t.Context(), d.db, "plan", "EXPLAIN QUERY PLAN "+query, func(rows *sql.Rows) error {
 		var id, parent, unused int
 		var detail string
 		err := rows.Scan(&id, &parent, &unused, &detail)

@@ -1,5 +1,9 @@
 package sqlite
 
+import (
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
+)
+
 // namesSQL are the pauses that rows are parked for. They are found by skipping
 // through the index, one step per name: with nothing parked it is one look.
 const namesSQL = `names(name) AS (
@@ -56,7 +60,7 @@ func (s *Store) promote(t *tx, w *toDo, b *budget, pauses bool) error {
 		return nil
 	}
 	var names []string
-	if err := t.query("pauses over", s.q.pausesOver, collect(&names)); err != nil {
+	if err := t.query("pauses over", s.q.pausesOver, sqlrows.Collect(&names)); err != nil {
 		return err
 	}
 	for _, name := range names {

@@ -13,6 +13,7 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -154,55 +155,12 @@ func (t *tx) query(name, query string, scan func(rows *sql.Rows) error, args ...
 	if err := t.called(name); err != nil {
 		return err
 	}
-	return queryRows(context.WithoutCancel(t.ctx), t.conn, name, query, scan, args...)
+	return sqlrows.Query(context.WithoutCancel(t.ctx), t.conn, name, query, scan, args...)
 }
 
 // one reads a result of one row.
 func (t *tx) one(name, query string, args []any, dest ...any) error {
 	return t.query(name, query, func(rows *sql.Rows) error { return rows.Scan(dest...) }, args...)
-}
-
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// errEnough of scan says that no more rows are wanted.
-var errEnough = errors.New("enough")
-
-func queryRows(ctx context.Context, q queryer, name, query string, scan func(rows *sql.Rows) error, args ...any) (err error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	defer func() {
-		if cerr := rows.Close(); err == nil && cerr != nil {
-			err = fmt.Errorf("%s: %w", name, cerr)
-		}
-	}()
-	for rows.Next() {
-		if err := scan(rows); errors.Is(err, errEnough) {
-			return nil
-		} else if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return nil
-}
-
-// collect reads a result of one column.
-func collect[T any](into *[]T) func(rows *sql.Rows) error {
-	*into = (*into)[:0]
-	return func(rows *sql.Rows) error {
-		var v T
-		if err := rows.Scan(&v); err != nil {
-			return err
-		}
-		*into = append(*into, v)
-		return nil
-	}
 }
 
 // list is an argument for json_each.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/outward-dev/outward/dialects/internal/reading"
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/dialects/internal/writing"
 	"github.com/outward-dev/outward/engine"
 )
@@ -197,7 +198,7 @@ func (st *settling) publish(t *tx, b *budget) error {
 			}
 		}
 		var gone []int64
-		if err := t.query("publish", s.q.publish, collect(&gone), args...); err != nil {
+		if err := t.query("publish", s.q.publish, sqlrows.Collect(&gone), args...); err != nil {
 			return err
 		}
 		st.took(g.standing, gone)
@@ -244,7 +245,7 @@ func (st *settling) rest(t *tx, b *budget) error {
 		return nil
 	}
 	var changed, enter, passed []int64
-	if err := t.query("settle", s.q.settle, collect(&changed), list(v), int64(forever)); err != nil {
+	if err := t.query("settle", s.q.settle, sqlrows.Collect(&changed), list(v), int64(forever)); err != nil {
 		return err
 	}
 	// Rows that this call did not change are not looked at again: a late answer must not

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/outward-dev/outward/dialects/internal/sqlrows"
 	"github.com/outward-dev/outward/engine"
 )
 
@@ -47,7 +48,7 @@ func TestEnqueueDuplicate(t *testing.T) {
 		ids, err := d.w.Enqueue(t.Context(), tx, msgs...)
 		must(t, err)
 		var seqs []string
-		must(t, queryRows(t.Context(), tx, "ids", d.n.sql(`SELECT message_id FROM {messages} WHERE message_id <> ? ORDER BY seq`), collect(&seqs), taken))
+		must(t, sqlrows.Query(t.Context(), tx, "ids", d.n.sql(`SELECT message_id FROM {messages} WHERE message_id <> ? ORDER BY seq`), sqlrows.Collect(&seqs), taken))
 		if len(seqs) != size || seqs[0] != ids[0].String() || seqs[size-1] != ids[size-1].String() {
 			t.Errorf("%d messages: %d rows", size, len(seqs))
 		}

@@ -111,3 +111,37 @@ func (c *Choice) Claimed() []engine.Claimed {
 	}
 	return claimed
 }
+
+// Holds are the rows to be held behind an entry of their key, at most most of them, and
+// of these the ones whose own entries go.
+//
+// A row that has an entry of its own keeps its place by that entry, and stays. But where
+// such rows crowd the front of a lane (a lost connection leaves hundreds of them behind
+// one that is dead) every claim would read them in vain and the lane would stand still;
+// so there they are held as well and their entries go. The smaller entry holds back what
+// is behind them anyway.
+func (c *Choice) Holds(most int, crowded bool) (seqs, entered []int64) {
+	for _, row := range c.Behind[:min(most, len(c.Behind))] {
+		if row.Own && !crowded {
+			continue
+		}
+		if seqs = append(seqs, row.Receipt.Seq); row.Own {
+			entered = append(entered, row.Receipt.Seq)
+		}
+	}
+	return seqs, entered
+}
+
+// Seqs are the numbers of the rows that go.
+func (c *Choice) Seqs() []int64 {
+	seqs := make([]int64, len(c.Batch))
+	for i, row := range c.Batch {
+		seqs[i] = row.Receipt.Seq
+	}
+	return seqs
+}
+
+// Lanes are the lanes below count of the rows that go, each once.
+func (c *Choice) Lanes(count int) []int16 {
+	return LanesOf(count, len(c.Batch), func(i int) engine.Receipt { return c.Batch[i].Receipt })
+}
