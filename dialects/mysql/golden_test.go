@@ -53,6 +53,7 @@ func TestGoldenSQL(t *testing.T) {
 	in, err := NewInbox(nil)
 	must(t, err)
 	write("inbox: record", in.record)
+	write("inbox: purged", in.purged)
 	write("inbox: purge", in.wipe)
 	golden(t, "writer.golden", b.String())
 

@@ -18,8 +18,8 @@ const DefaultInboxRetention = 30 * 24 * time.Hour
 // An Inbox recognises messages that a consumer has had the effect of. It holds no
 // connection and may be shared. Its table is made by [Migrate], with the outbox's.
 type Inbox struct {
-	retention    time.Duration
-	record, wipe string
+	retention            time.Duration
+	record, purged, wipe string
 }
 
 // InboxOptions say where the table is. A nil *InboxOptions and every zero field mean
@@ -45,7 +45,7 @@ func NewInbox(opts *InboxOptions) (*Inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("mysql: new inbox: %w", err)
 	}
-	in := &Inbox{retention: opts.Retention, record: n.sql(recordSQL), wipe: n.sql(purgeInboxSQL)}
+	in := &Inbox{retention: opts.Retention, record: n.sql(recordSQL), purged: n.sql(purgedInboxSQL), wipe: n.sql(purgeInboxSQL)}
 	if in.retention == 0 {
 		in.retention = DefaultInboxRetention
 	}
@@ -53,12 +53,21 @@ func NewInbox(opts *InboxOptions) (*Inbox, error) {
 }
 
 const (
+	// inboxChunk is how many records one transaction purges at most.
+	inboxChunk = 1000
+
 	// A repeat is told by the error of the primary key, which leaves the transaction
 	// usable. INSERT IGNORE would cut keys that are too long, and the count of ON DUPLICATE
 	// KEY UPDATE depends on how the connection was opened.
 	recordSQL = `INSERT INTO {inbox} (consumer, message) VALUES (?, ?)`
 
-	purgeInboxSQL = `DELETE FROM {inbox} WHERE recorded_at < {now} - INTERVAL ? MICROSECOND ORDER BY recorded_at LIMIT ?`
+	// What is purged is found and locked by the index of times, and deleted by its key: in
+	// a small table a plain DELETE looks at all records, and waits for the consumer that
+	// has just made one.
+	purgedInboxSQL = `
+SELECT i.consumer, i.message FROM {inbox} i FORCE INDEX ({i_recorded}) WHERE i.recorded_at < {now} - INTERVAL ? MICROSECOND
+ ORDER BY i.recorded_at LIMIT ? FOR UPDATE SKIP LOCKED`
+	purgeInboxSQL = `DELETE FROM {inbox} WHERE consumer = ? AND message = ?`
 )
 
 // Record records a message in the caller's transaction, before anything else is
@@ -127,8 +136,23 @@ func (in *Inbox) Purge(ctx context.Context, db *sql.DB, limit int) (n int, err e
 		return 0, fmt.Errorf("mysql: purge inbox: limit %d must be positive", limit)
 	}
 	err = write(ctx, db, nil, func(t *tx) error {
-		n, err = t.exec("purge inbox", in.wipe, writing.Microseconds(in.retention), min(limit, chunk))
-		return err
+		var old []inbox.Key
+		err := t.query("purged", in.purged, func(rows *sql.Rows) error {
+			var k inbox.Key
+			err := rows.Scan(&k.Consumer, &k.Message)
+			old = append(old, k)
+			return err
+		}, writing.Microseconds(in.retention), min(limit, inboxChunk))
+		if err != nil {
+			return err
+		}
+		for _, k := range old {
+			if _, err := t.exec("purge inbox", in.wipe, k.Consumer, k.Message); err != nil {
+				return err
+			}
+		}
+		n = len(old)
+		return nil
 	})
 	if err != nil {
 		return 0, fmt.Errorf("mysql: %w", err)

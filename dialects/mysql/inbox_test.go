@@ -69,8 +69,16 @@ func TestInboxProcess(t *testing.T) {
 			t.Errorf("%d effects", n)
 		}
 		d.exec(`UPDATE {inbox} SET recorded_at = recorded_at - INTERVAL 2 HOUR WHERE consumer = 'b'`)
-		if n, err := in.Purge(t.Context(), d.db, 10); n != 1 || err != nil {
-			t.Errorf("%d purged, %v", n, err)
+		tx, err := d.db.BeginTx(t.Context(), nil)
+		must(t, err)
+		defer tx.Rollback() //nolint:errcheck // it is what the test leaves open
+		if fresh, err := in.Record(t.Context(), tx, inbox.Key{Consumer: "a", Message: "under way"}); !fresh || err != nil {
+			t.Errorf("%v, %v", fresh, err)
+		}
+		soon, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if n, err := in.Purge(soon, d.db, 10); n != 1 || err != nil {
+			t.Errorf("beside a consumer at work %d purged, %v", n, err)
 		}
 	})
 }

@@ -74,7 +74,7 @@ func (o *Options) names() (names, error) {
 	}
 	return names{prefix, schema.Names(prefix, inbox, quote, "{now}", nowSQL, "{bin}", binary,
 		"{i_due}", quote(prefix+"messages_due"), "{i_parked}", quote(prefix+"messages_parked"),
-		"{i_held}", quote(prefix+"messages_held"), "{i_entries}", quote(prefix+"blocks_seq"))}, nil
+		"{i_held}", quote(prefix+"messages_held"), "{i_entries}", quote(prefix+"blocks_seq"), "{i_recorded}", quote(inbox+"messages_recorded"))}, nil
 }
 
 // sql fills in the names: {messages} stands for the quoted table, {p} for the
